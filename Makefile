@@ -1,0 +1,42 @@
+# make run    run every notebook and print what each one proves
+# make test   run the whole test suite, the notebooks included
+# make lab    open JupyterLab on the notebooks
+# make site   write the executed workbook as a static site into out/site
+#
+# A server that brings its own torch keeps it with: make run SYSTEM_TORCH=1
+
+PYTHON ?= python3
+VENV ?= .venv
+
+ifdef SYSTEM_TORCH
+VENV_FLAGS = --system-site-packages
+PIP_FLAGS =
+else
+VENV_FLAGS =
+PIP_FLAGS = -c constraints.txt
+endif
+
+VENV_PYTHON = $(VENV)/bin/python
+INSTALLED = $(VENV)/.installed
+
+.PHONY: run test lab site
+.DELETE_ON_ERROR:
+
+run: $(INSTALLED)
+	$(VENV_PYTHON) -m kvzero run
+
+test: $(INSTALLED)
+	$(VENV_PYTHON) -m pytest
+
+lab: $(INSTALLED)
+	$(VENV_PYTHON) -m jupyterlab notebooks
+
+site: $(INSTALLED)
+	$(VENV_PYTHON) -m kvzero run --html
+
+# Set-up is done again only when what is to be installed has changed.
+$(INSTALLED): pyproject.toml constraints.txt
+	@echo "Setting up $(VENV), once; this can take some minutes"
+	$(PYTHON) -m venv $(VENV_FLAGS) $(VENV)
+	$(VENV_PYTHON) -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -e '.[workbook,test]'
+	@touch $@

@@ -1,0 +1,103 @@
+"""The command line: ``python -m kvzero COMMAND`` or, once installed, ``kvzero COMMAND``.
+
+Exit status: what the command says (0 good, 1 not proven), 2 for bad input or a plan that is refused, 130 when
+interrupted. Bad input is one line on stderr, or with ``--json`` one ``{"error": …}`` object on stdout; never a
+traceback.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import sys
+
+from kvzero import __version__
+from kvzero.errors import KvzeroError
+
+COMMANDS = ("plan", "audit", "run", "bench", "triage")
+BAD_INPUT = 2
+INTERRUPTED = 130
+
+EPILOG = """\
+examples:
+  kvzero run                                    every notebook, and what each one proves
+  kvzero plan cache.json                        the byte ranges that zero one block
+  kvzero audit cache.json --blocks 1,3          what zeroing these blocks would do, byte by byte
+
+`kvzero COMMAND --help` tells more about a command.
+"""
+
+
+class UsageError(KvzeroError):
+    """The command line itself cannot be understood."""
+
+    rule = "usage"
+
+
+class _Parser(argparse.ArgumentParser):
+    """Reports a wrong argument as any other bad input, so that ``--json`` holds for it too."""
+
+    def error(self, message: str):
+        raise UsageError(f"{message} (see `{self.prog} --help`)")
+
+
+def _parser(names: tuple[str, ...]) -> tuple[argparse.ArgumentParser, dict]:
+    parser = _Parser(
+        prog="kvzero",
+        description="Zero freshly allocated KV-cache blocks, prove what was written, and run the workbook.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"kvzero {__version__}")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    modules = {name: importlib.import_module(f"kvzero.commands.{name}") for name in names}
+    for module in modules.values():
+        module.add_parser(subparsers)
+    return parser, modules
+
+
+def _report(error: KvzeroError, *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({"error": error.to_dict()}))
+    else:
+        print(f"error [{error.rule}]: {error}", file=sys.stderr)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs one command.
+
+    Args:
+        argv: the words after ``kvzero``; None takes them from the command line.
+
+    Returns:
+        The exit status (see the top of this file).
+
+    Example:
+        >>> main(["plan", "no-such-file.json"])       # doctest: +SKIP
+        2
+    """
+    words = sys.argv[1:] if argv is None else list(argv)
+    # Only the command that was asked for is imported; help and mistakes need them all.
+    names = tuple(name for name in COMMANDS if words[:1] == [name]) or COMMANDS
+    try:
+        parser, modules = _parser(names)
+        args = parser.parse_args(words)
+        status = modules[args.command].run(args)
+        sys.stdout.flush()
+        return status
+    except KvzeroError as error:
+        _report(error, as_json="--json" in words)
+        return BAD_INPUT
+    except BrokenPipeError:
+        # The reader (`| head`) has left: not a fault, but the interpreter would complain when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+
+
+if __name__ == "__main__":
+    sys.exit(main())
