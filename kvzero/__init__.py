@@ -5,7 +5,7 @@
     >>> plan_segments(geometry).bytes_per_block        # doctest: +SKIP
     299008
 
-The names below are loaded on first use, so that ``import kvzero`` and ``python -m kvzero --help`` start no torch.
+The names below are loaded on first use, so that ``import kvzero`` and ``kvzero --help`` start no torch.
 """
 
 from __future__ import annotations

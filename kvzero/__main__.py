@@ -1,8 +1,8 @@
 """The command line: ``python -m kvzero COMMAND`` or, once installed, ``kvzero COMMAND``.
 
-Exit status: what the command says (0 good, 1 not proven), 2 for bad input or a plan that is refused, 130 when
-interrupted. Bad input is one line on stderr, or with ``--json`` one ``{"error": …}`` object on stdout; never a
-traceback.
+Exit status: what the command says (0 good, 1 not proven), 2 for bad input or a plan that is refused, 130
+when interrupted. Bad input is one line on stderr, or with ``--json`` one ``{"error": …}`` object on stdout;
+never a traceback.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class _Parser(argparse.ArgumentParser):
     """Reports a wrong argument as any other bad input, so that ``--json`` holds for it too."""
 
     def error(self, message: str):
-        raise UsageError(f"{message} (see `{self.prog} --help`)")
+        raise UsageError(detail=f"{message} (see `{self.prog} --help`)")
 
 
 def _parser(names: tuple[str, ...]) -> tuple[argparse.ArgumentParser, dict]:
@@ -60,7 +60,7 @@ def _parser(names: tuple[str, ...]) -> tuple[argparse.ArgumentParser, dict]:
 
 def _report(error: KvzeroError, *, as_json: bool) -> None:
     if as_json:
-        print(json.dumps({"error": error.to_dict()}))
+        print(json.dumps({"error": error.to_dict()}, default=str))
     else:
         print(f"error [{error.rule}]: {error}", file=sys.stderr)
 
@@ -91,7 +91,7 @@ def main(argv: list[str] | None = None) -> int:
         _report(error, as_json="--json" in words)
         return BAD_INPUT
     except BrokenPipeError:
-        # The reader (`| head`) has left: not a fault, but the interpreter would complain when it flushes at exit.
+        # The reader (`| head`) has left: not a fault, but the interpreter would complain at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""What the notebooks need on top of the core: verdicts, exercises, figures, explorers, and the runner that judges them.
+"""What the notebooks need on top of the core: verdicts, exercises, figures, explorers, and their runner.
 
 Installed with ``pip install kvzero[workbook]``. The core never imports it.
 """

@@ -6,8 +6,8 @@
     v.note("sanitizer", "not available here")
     v.show()            # the last cell
 
-The runner reads the output of the last cell and judges every claim again from its numbers, so a notebook cannot
-declare itself proven.
+The runner reads the output of the last cell and judges every claim again from its numbers, so a notebook
+cannot declare itself proven.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class ClaimsFailedError(AssertionError):
 
     def __init__(self, notebook: str, failed: Sequence[Claim]):
         self.failed = tuple(failed)
-        lines = [f"{notebook}: {len(self.failed)} claim(s) do not hold"] + [f"  {claim}" for claim in self.failed]
-        super().__init__("\n".join(lines))
+        head = f"{len(self.failed)} claim(s) do not hold" if failed else "no claim was made"
+        super().__init__("\n  ".join([f"{notebook}: {head}", *map(str, self.failed)]))
 
 
 def plain(value: Any) -> Any:
@@ -38,7 +38,7 @@ def plain(value: Any) -> Any:
         value: a number, bool, string, None, a NumPy or torch scalar, or a list, tuple or dict of these.
 
     Returns:
-        The same as builtin types; tuples become lists; NaN and the infinities become "NaN", "Infinity", "-Infinity".
+        The same as builtin types; tuples become lists, NaN and infinities "NaN", "Infinity", "-Infinity".
 
     Raises:
         TypeError: for anything else, an array with more than one element included.
@@ -59,7 +59,8 @@ def plain(value: Any) -> Any:
         return [plain(item) for item in value]
     if getattr(value, "shape", None) == () and hasattr(value, "item"):  # a NumPy or torch scalar
         return plain(value.item())
-    raise TypeError(f"a claim takes plain values, not {type(value).__name__}: use .tolist(), a count or a digest")
+    kind = type(value).__name__
+    raise TypeError(f"a claim takes plain values, not {kind}: use .tolist(), a count or a digest")
 
 
 def _has_nan(value: Any) -> bool:
@@ -118,7 +119,8 @@ class Claim:
         relation = next((key for key in _RELATIONS if key in record), None)
         if relation is None:
             raise ValueError(f"claim {record['name']!r} has none of {', '.join(_RELATIONS)}")
-        return cls(record["name"], plain(record["measured"]), relation, plain(record[relation]), record["unit"])
+        measured, bound = plain(record["measured"]), plain(record[relation])
+        return cls(record["name"], measured, relation, bound, record["unit"])
 
     def to_dict(self) -> dict[str, Any]:
         """The claim in a verdict's output: ``{"name", "measured", "expected", "unit", "passed"}``."""
@@ -146,7 +148,7 @@ def _shown(value: Any) -> str:
 
 @dataclass(frozen=True)
 class ExerciseState:
-    """Where an exercise stands: ``state`` is "unsolved", "wrong" or "solved"; see kvzero.workbook.exercise."""
+    """Where an exercise stands: ``state`` is "unsolved", "wrong" or "solved"; see ``exercise``."""
 
     name: str
     state: str
@@ -191,8 +193,8 @@ class Verdict:
         """Records one claim; a failing one is kept, and raised by ``show``.
 
         Args:
-            name: a sentence; unique in the notebook. (A cell that is run again replaces its claim; the runner, which
-                runs each cell once, refuses a name that was used twice.)
+            name: a sentence, unique in the notebook. (A cell that is run again replaces its claim; the
+                runner, which runs each cell once, refuses a name that was used twice.)
             measured: what this run found.
             unit: of ``measured``.
             bound: exactly one of ``expected``, ``at_least``, ``at_most``.
@@ -204,7 +206,8 @@ class Verdict:
             TypeError: for no bound, or several, or a value that is not plain.
         """
         if len(bound) != 1 or not bound.keys() <= _RELATIONS.keys():
-            raise TypeError(f"claim {name!r} takes exactly one of {', '.join(_RELATIONS)}, not {sorted(bound)}")
+            options = ", ".join(_RELATIONS)
+            raise TypeError(f"claim {name!r} takes exactly one of {options}, not {sorted(bound)}")
         ((relation, value),) = bound.items()
         claim = Claim(name, plain(measured), relation, plain(value), unit)
         if name in self._claims:
@@ -213,15 +216,16 @@ class Verdict:
         return claim
 
     def note(self, name: str, text: str) -> None:
-        """Records what is no claim but belongs into the report, such as a witness that is not available here."""
+        """Records what is no claim but belongs into the report, such as a witness not available here."""
         self.notes[name] = text
 
     def exercise(self, exercise: Any) -> None:
-        """Records where an ``Exercise`` stands, and claims that its solution is accepted and its hints work."""
+        """Records where an ``Exercise`` stands, and claims that its solution passes and its hints work."""
         state = exercise.state()
         self.exercises[state.name] = state
-        self.claim(f"exercise: {state.name}: the solution is accepted", measured=state.solution_accepted, expected=True)
-        self.claim(f"exercise: {state.name}: wrong answers met with a hint", measured=state.wrong_answers_hinted, at_least=1)
+        name = f"exercise “{state.name}”"
+        self.claim(f"{name}: the solution is accepted", measured=state.solution_accepted, expected=True)
+        self.claim(f"{name}: wrong answers met with a hint", measured=state.wrong_answers_hinted, at_least=1)
 
     def to_dict(self) -> dict[str, Any]:
         """The output that the runner reads (``MIMETYPE``)."""
@@ -248,7 +252,8 @@ class Verdict:
         head, *_ = self.to_text().splitlines()
         cell = "<td style='text-align:left'>"
         rows = "".join(
-            f"<tr>{cell}{'✓ proven' if claim.passed else '✗ <b>FAILED</b>'}</td>{cell}{html.escape(claim.name)}</td>"
+            f"<tr>{cell}{'✓ proven' if claim.passed else '✗ <b>FAILED</b>'}</td>"
+            f"{cell}{html.escape(claim.name)}</td>"
             f"<td>{html.escape(_shown(claim.measured))} {html.escape(claim.unit)}</td>"
             f"<td>{_RELATIONS[claim.relation]} {html.escape(_shown(claim.bound))}</td></tr>"
             for claim in self.claims
@@ -257,8 +262,9 @@ class Verdict:
         extra += [f"{name}: {text}" for name, text in self.notes.items()]
         titles = "".join(f"<th scope='col' style='text-align:left'>{title}</th>" for title in _TITLES)
         return (
-            f"<table class='kvzero-verdict'><caption>{html.escape(head)}</caption><thead><tr>{titles}</tr></thead>"
-            f"<tbody>{rows}</tbody></table>" + "".join(f"<p>{html.escape(line)}</p>" for line in extra)
+            f"<table class='kvzero-verdict'><caption>{html.escape(head)}</caption>"
+            f"<thead><tr>{titles}</tr></thead><tbody>{rows}</tbody></table>"
+            + "".join(f"<p>{html.escape(line)}</p>" for line in extra)
         )
 
     def show(self) -> None:

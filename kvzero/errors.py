@@ -1,0 +1,235 @@
+"""One exception type per broken rule, each carrying the numbers that broke it.
+
+Every fact passed to an exception becomes an attribute, so that a caller asserts on type and numbers and
+never on the text of a message.
+"""
+
+from __future__ import annotations
+
+
+class KvzeroError(Exception):
+    """A rule of kvzero was broken; `rule` names it, `facts` holds the numbers.
+
+    A subclass states its `rule` and a `template`; the facts fill the template and become attributes.
+
+    Example:
+        >>> error = NoBlocksError(where="pool.json", num_blocks=0)
+        >>> error.rule, error.num_blocks
+        ('no-blocks', 0)
+    """
+
+    rule = "kvzero"
+    template = "{detail}"
+
+    def __init__(self, **facts: object) -> None:
+        self.facts = facts
+        for name, value in facts.items():
+            setattr(self, name, value)
+        super().__init__(self.template.format(**facts))
+
+    def __reduce__(self) -> tuple:
+        # Exceptions cross process borders in the audit; the default would drop the keyword facts.
+        return _rebuild, (type(self), self.facts)
+
+    def to_dict(self) -> dict[str, object]:
+        """The rule, the message and every fact, as plain data for JSON."""
+        return {"rule": self.rule, "message": str(self), **self.facts}
+
+
+def _rebuild(kind: type[KvzeroError], facts: dict[str, object]) -> KvzeroError:
+    return kind(**facts)
+
+
+# ---- reading a geometry: `where` is the file, and the layer where there is one ----
+
+
+class GeometryFileError(KvzeroError):
+    """The file cannot be read, or is not JSON."""
+
+    rule = "geometry-file"
+    template = "{where}: not a geometry file: {detail}. Give a JSON file as `kvzero.capture` writes it."
+
+
+class MissingKeyError(KvzeroError):
+    """A required key is absent."""
+
+    rule = "missing-key"
+    template = "{where}: the key {key!r} is missing. Add it; it holds {meaning}."
+
+
+class WrongTypeError(KvzeroError):
+    """A key holds a value of the wrong type or sign."""
+
+    rule = "wrong-type"
+    template = "{where}: the key {key!r} is {value!r}, but it must be {expected}."
+
+
+class NoBlocksError(KvzeroError):
+    """A pool has at least one block."""
+
+    rule = "no-blocks"
+    template = "{where}: num_blocks is {num_blocks}, but a pool has at least 1 block."
+
+
+class DuplicateNameError(KvzeroError):
+    """Storages and layers have names of their own."""
+
+    rule = "duplicate-name"
+    template = "{where}: the {kind} {name!r} appears more than once. Give each {kind} a name of its own."
+
+
+class UnknownStorageError(KvzeroError):
+    """A layer must lie in a storage that the geometry lists."""
+
+    rule = "unknown-storage"
+    template = "{where}: storage {storage!r} is not listed; the storages are {known}."
+
+
+class ShapeStrideError(KvzeroError):
+    """Shape and stride describe the same dimensions."""
+
+    rule = "shape-stride"
+    template = "{where}: shape has {shape_dims} dimensions and stride has {stride_dims}; they must be equal."
+
+
+class NegativeStrideError(KvzeroError):
+    """Strides count forward."""
+
+    rule = "negative-stride"
+    template = (
+        "{where}: the stride of dimension {dim} is {stride_elements} elements; strides must be 0 or more. "
+        "Describe the view from its lowest address."
+    )
+
+
+class ItemsizeError(KvzeroError):
+    """The element size and the named dtype agree."""
+
+    rule = "itemsize"
+    template = "{where}: itemsize is {itemsize} bytes, but dtype {dtype} has {dtype_bytes} bytes."
+
+
+class BlockDimNotFoundError(KvzeroError):
+    """No dimension of the view counts the blocks."""
+
+    rule = "block-dim-not-found"
+    template = (
+        "{where}: no dimension of shape {shape} counts {num_blocks} blocks of {kernel_blocks_per_block} kernel "
+        "blocks each. Check num_blocks, or state block_dim."
+    )
+
+
+class AmbiguousBlockDimError(KvzeroError):
+    """More than one dimension could count the blocks, so it must be stated."""
+
+    rule = "ambiguous-block-dim"
+    template = (
+        "{where}: the dimensions {candidates} of shape {shape} could each count {num_blocks} blocks. "
+        "State block_dim; it is not guessed."
+    )
+
+
+class BlockCountError(KvzeroError):
+    """The views of one pool agree on the number of blocks."""
+
+    rule = "block-count"
+    template = (
+        "{where}: dimension {block_dim} of shape {shape} has size {size}, which is not a multiple of the pool's "
+        "{num_blocks} blocks. Every view of a pool holds every block."
+    )
+
+
+class KernelBlocksError(KvzeroError):
+    """The number of kernel blocks in a block agrees with what the file states."""
+
+    rule = "kernel-blocks"
+    template = (
+        "{where}: a block holds {kernel_blocks_per_block} kernel blocks by its shape {shape} and {num_blocks} "
+        "blocks, but {stated_kernel_blocks_per_block} as stated. Correct one of them."
+    )
+
+
+class IntegerRangeError(KvzeroError):
+    """Every number fits the integer that will hold it."""
+
+    rule = "integer-range"
+    template = "{where}: {what} is {value}, beyond the largest 64-bit signed integer, {limit}."
+
+
+class ViewOutsideStorageError(KvzeroError):
+    """A view ends inside its storage."""
+
+    rule = "view-outside-storage"
+    template = (
+        "{where}: the view ends at byte {end_bytes}, {excess_bytes} bytes past the end of storage {storage!r} "
+        "({nbytes} bytes). First block outside: {first_bad_block}. Check byte_offset, shape and stride."
+    )
+
+
+class UnknownSelectionError(KvzeroError):
+    """A selection names layers or groups that exist."""
+
+    rule = "unknown-selection"
+    template = "{where}: there is no {kind} {name!r}; the {kind}s are {known}."
+
+
+class NothingSelectedError(KvzeroError):
+    """A plan zeroes at least one view."""
+
+    rule = "nothing-selected"
+    template = (
+        "{where}: none of the {num_layers} views is to be zeroed. "
+        "Select layers='all', or groups or layers by name."
+    )
+
+
+# ---- proving a plan ----
+
+
+class SpanExceedsStrideError(KvzeroError):
+    """The bytes to clear in a block are at most the distance to the next block."""
+
+    rule = "span-exceeds-stride"
+    template = (
+        "{where}: one block spans {span_bytes} bytes in a row, but the next block starts {block_stride_bytes} "
+        "bytes later. Block 0 would overlap block 1; check the stride of dimension {block_dim}."
+    )
+
+
+class BlocksOverlapError(KvzeroError):
+    """No two blocks of a pool share a byte."""
+
+    rule = "blocks-overlap"
+    template = (
+        "{where}: block {block_a} of layer {layer_a} and block {block_b} of layer {layer_b} share byte "
+        "{byte_offset} of storage {storage!r} (block strides {stride_a_bytes} and {stride_b_bytes} bytes). "
+        "Zeroing one would wipe the other; check byte_offset and stride of both layers."
+    )
+
+
+class UnequalStrideOverlapError(KvzeroError):
+    """Views that share bytes of one block have the same block stride."""
+
+    rule = "unequal-stride-overlap"
+    template = (
+        "{where}: layers {layer_a} and {layer_b} share byte {byte_offset} of storage {storage!r} in block "
+        "{block}, with unequal block strides {stride_a_bytes} and {stride_b_bytes} bytes. No family of ranges "
+        "writes each byte once; plan the two layers apart."
+    )
+
+
+class TooManySegmentsError(KvzeroError):
+    """A view falls into a bounded number of separate ranges per block."""
+
+    rule = "too-many-segments"
+    template = (
+        "{where}: one block falls into {num_ranges} separate ranges, more than {limit}. "
+        "Check the strides; the innermost dimension should be contiguous."
+    )
+
+
+class DeviceNotAvailableError(KvzeroError):
+    """The device that was asked for is there."""
+
+    rule = "device-not-available"
+    template = "device {device!r} is not available here. Choose one of {available}."
