@@ -1,0 +1,284 @@
+"""`CacheGeometry`: the storages of one block pool and the views that lie in them, as plain data.
+
+Nothing here needs torch or memory. A geometry comes from a JSON file, from live tensors, or from plain
+construction through `CacheGeometry.from_dict`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from . import errors
+from .reading import read_geometry
+from .views import LayerView, Name, Segment, Storage
+
+
+@dataclass(frozen=True, slots=True)
+class CacheGeometry:
+    """The storages and views of one block pool.
+
+    Build it with `from_json`, `from_dict` or `from_tensors`: they check what is read. `source` names the file
+    and goes into error messages; `engine_segments` is what the engine itself would zero, where a dump says so.
+
+    Example:
+        >>> slab = CacheGeometry.from_dict({
+        ...     "name": "slab", "num_blocks": 100, "storages": [{"id": 0, "nbytes": 14_976_000}],
+        ...     "layers": [{"name": f"layer.{i}", "storage": 0, "byte_offset": 37_440 * i, "itemsize": 1,
+        ...                 "shape": [100, 64, 584], "stride": [149_760, 584, 1]} for i in range(4)]})
+        >>> slab.layer("layer.3").block_stride_bytes, slab.layer("layer.3").page_bytes
+        (149760, 37376)
+    """
+
+    name: str
+    num_blocks: int
+    storages: tuple[Storage, ...]
+    layers: tuple[LayerView, ...]
+    engine: str = ""
+    layout: str = ""
+    source: str = ""
+    engine_segments: tuple[Segment, ...] = ()
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, path: str | Path) -> CacheGeometry:
+        """Read a geometry file.
+
+        Args:
+            path: a JSON file; the keys are those of `from_dict`.
+
+        Raises:
+            GeometryFileError: the file cannot be read or is not JSON.
+            KvzeroError: any rule that `from_dict` checks, naming the file, the layer and the key.
+        """
+        try:
+            data = json.loads(Path(path).read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+            detail = getattr(error, "strerror", None) or str(error)
+            raise errors.GeometryFileError(where=str(path), detail=detail) from error
+        return cls.from_dict(data, source=str(path))
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], source: str = "") -> CacheGeometry:
+        """Build a geometry from plain data and check it.
+
+        Args:
+            data: `name`, `num_blocks`, `storages` (each `id`, `nbytes`), `layers` (each `name`, `storage`,
+                `byte_offset` in bytes, `shape`, `stride` in elements, `itemsize` in bytes); optional per layer
+                `block_dim`, `group`, `dtype`, `zeroed_by_engine`, `spec_kind`, `manager_block_size` and
+                `kernel_block_size` in tokens, `kernel_block_stride` with `manager_view_shape` and
+                `manager_view_stride`; optional `engine`, `layout`, `engine_segments`. Other keys are kept.
+            source: the file's name, for messages.
+
+        Raises:
+            KvzeroError: one subclass per rule; nothing is guessed.
+        """
+        return cls(**read_geometry(data, source))
+
+    @classmethod
+    def from_tensors(
+        cls,
+        tensors: Mapping[str, Any],
+        *,
+        num_blocks: int,
+        block_dim: int | Mapping[str, int] | None = None,
+        kernel_blocks_per_block: int | Mapping[str, int] | None = None,
+        groups: Mapping[str, Name] | None = None,
+        not_zeroed: Iterable[str] = (),
+        name: str = "live",
+    ) -> CacheGeometry:
+        """Describe live torch tensors, on any device; nothing is copied and nothing is launched.
+
+        Args:
+            tensors: layer name to tensor, or to several tensors (K and V apart, recurrent state), which become
+                views named "layer#0", "layer#1" and so on. Tensors of one allocation share a storage.
+            num_blocks: blocks in the pool.
+            block_dim: the dimension that counts blocks, for all or by layer or view name; found if it is clear.
+            kernel_blocks_per_block: kernel blocks in a block, for all or by name; found if `block_dim` is stated.
+            groups: cache group by layer name; group 0 if absent.
+            not_zeroed: layers that a fresh block leaves alone (recurrent state).
+            name: name of the geometry.
+
+        Raises:
+            AmbiguousBlockDimError, BlockDimNotFoundError: the block dimension must be stated.
+            KvzeroError: any rule that `from_dict` checks.
+
+        Example:
+            >>> import torch
+            >>> cache = torch.zeros(8, 2, 16, 4, 64)
+            >>> CacheGeometry.from_tensors({"layer.0": cache}, num_blocks=8).layer("layer.0").page_bytes
+            32768
+        """
+        views = list(named_views(tensors))
+        ids = storage_ids(tensor for _, _, tensor in views)
+
+        def chosen(option, view: str, layer: str):
+            return option.get(view, option.get(layer)) if isinstance(option, Mapping) else option
+
+        left_alone = set(not_zeroed)
+        layers = []
+        for layer, view, tensor in views:
+            record = {
+                "name": view,
+                "storage": ids[tensor.untyped_storage().data_ptr()],
+                "byte_offset": tensor.storage_offset() * tensor.element_size(),
+                "shape": list(tensor.shape),
+                "stride": list(tensor.stride()),
+                "itemsize": tensor.element_size(),
+                "dtype": str(tensor.dtype).removeprefix("torch."),
+                "group": (groups or {}).get(layer, 0),
+                "zeroed_by_engine": layer not in left_alone and view not in left_alone,
+                "block_dim": chosen(block_dim, view, layer),
+                "kernel_blocks_per_block": chosen(kernel_blocks_per_block, view, layer),
+            }
+            layers.append({key: value for key, value in record.items() if value is not None})
+        sizes = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for _, _, t in views}
+        storages = [{"id": ids[address], "nbytes": sizes[address]} for address in ids]
+        data = {"name": name, "num_blocks": num_blocks, "storages": storages, "layers": layers}
+        return cls.from_dict(data, source=name)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The geometry as plain data; `from_dict` reads it back to an equal geometry."""
+        layers = [
+            {
+                "name": view.name,
+                "group": view.group,
+                "storage": view.storage,
+                "byte_offset": view.byte_offset,
+                "shape": list(view.shape),
+                "stride": list(view.stride),
+                "block_dim": view.block_dim,
+                "kernel_blocks_per_block": view.kernel_blocks_per_block,
+                "itemsize": view.itemsize,
+                "dtype": view.dtype,
+                "spec_kind": view.spec_kind,
+                "zeroed_by_engine": view.zeroed,
+                **view.extra,
+            }
+            for view in self.layers
+        ]
+        segments = [
+            {
+                "storage": segment.storage,
+                "byte_offset": segment.base_bytes,
+                "block_stride_bytes": segment.block_stride_bytes,
+                "span_bytes": segment.span_bytes,
+            }
+            for segment in self.engine_segments
+        ]
+        return {
+            "name": self.name,
+            "engine": self.engine,
+            "layout": self.layout,
+            "num_blocks": self.num_blocks,
+            "storages": [{"id": storage.id, "nbytes": storage.nbytes} for storage in self.storages],
+            "layers": layers,
+            "engine_segments": segments,
+            **self.extra,
+        }
+
+    def to_json(self, path: str | Path) -> None:
+        """Write the geometry as a JSON file that `from_json` reads."""
+        Path(path).write_text(json.dumps(self.to_dict(), indent=1) + "\n", encoding="utf-8")
+
+    def storage(self, storage_id: Name) -> Storage:
+        """The storage with this id; raises UnknownSelectionError."""
+        return _by_key(self.storages, "id", storage_id, "storage", self.where)
+
+    def layer(self, name: str) -> LayerView:
+        """The view with this name; raises UnknownSelectionError."""
+        return _by_key(self.layers, "name", name, "layer", self.where)
+
+    @property
+    def where(self) -> str:
+        """How messages name this geometry: its file, else its name."""
+        return self.source or self.name
+
+    def select(
+        self, layers: str | Sequence[str] | None = None, groups: Name | Sequence[Name] | None = None
+    ) -> tuple[LayerView, ...]:
+        """The views whose bytes a fresh block zeroes.
+
+        Args:
+            layers: None for every view with `zeroed` set, "all" for every view, or names of layers.
+            groups: None for all groups, or the ids of those wanted.
+
+        Raises:
+            UnknownSelectionError: a name or a group that the geometry does not have.
+            NothingSelectedError: no view is left.
+        """
+        if layers is None:
+            views = [view for view in self.layers if view.zeroed]
+        elif layers == "all":
+            views = list(self.layers)
+        else:
+            names = [layers] if isinstance(layers, str) else list(layers)
+            by_name = {view.name: view for view in self.layers}
+            for name in names:
+                if name not in by_name:
+                    raise errors.UnknownSelectionError(
+                        where=self.where, kind="layer", name=name, known=list(by_name)
+                    )
+            views = [by_name[name] for name in dict.fromkeys(names)]
+        if groups is not None:
+            groups = [groups] if isinstance(groups, (int, str)) else list(groups)
+            known = sorted({view.group for view in self.layers}, key=str)
+            for group in groups:
+                if group not in known:
+                    raise errors.UnknownSelectionError(
+                        where=self.where, kind="group", name=group, known=known
+                    )
+            views = [view for view in views if view.group in groups]
+        if not views:
+            raise errors.NothingSelectedError(where=self.where, num_layers=len(self.layers))
+        return tuple(views)
+
+
+def _by_key(items, key: str, wanted: Name, kind: str, where: str):
+    for item in items:
+        if getattr(item, key) == wanted:
+            return item
+    known = [getattr(item, key) for item in items]
+    raise errors.UnknownSelectionError(where=where, kind=kind, name=wanted, known=known)
+
+
+def named_views(tensors: Mapping[str, Any]):
+    """Yield (layer name, view name, tensor) for layers of one or of several tensors."""
+    for layer, value in tensors.items():
+        if isinstance(value, (list, tuple)):
+            for index, tensor in enumerate(value):
+                yield layer, f"{layer}#{index}", tensor
+        else:
+            yield layer, layer, value
+
+
+def storage_ids(tensors: Iterable[Any]) -> dict[int, int]:
+    """Storage address to storage id, numbered in the order of first use."""
+    ids: dict[int, int] = {}
+    for tensor in tensors:
+        ids.setdefault(tensor.untyped_storage().data_ptr(), len(ids))
+    return ids
+
+
+def storage_tensors(tensors: Mapping[str, Any]) -> dict[int, Any]:
+    """The whole storages under live tensors, as uint8 tensors, by the ids that `from_tensors` gives them.
+
+    Args:
+        tensors: the same mapping as `CacheGeometry.from_tensors` takes.
+
+    >>> import torch
+    >>> storage_tensors({"layer.0": torch.zeros(8, 4)[2:]})[0].shape
+    torch.Size([128])
+    """
+    import torch
+
+    views = [tensor for _, _, tensor in named_views(tensors)]
+    ids = storage_ids(views)
+    whole = {}
+    for tensor in views:
+        storage = tensor.untyped_storage()
+        whole[ids[storage.data_ptr()]] = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage)
+    return whole

@@ -1,0 +1,301 @@
+"""Reading a geometry from plain data: every key checked, every message with the file, the layer and the key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from . import errors
+from .views import INT64_MAX, LayerView, Segment, Storage
+
+# Bytes of the element types that dumps name; a name outside this table is kept and not checked.
+DTYPE_BYTES = {
+    **dict.fromkeys(("uint8", "int8", "bool", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz"), 1),
+    **dict.fromkeys(("bfloat16", "float16", "int16", "uint16"), 2),
+    **dict.fromkeys(("float32", "int32", "uint32"), 4),
+    **dict.fromkeys(("float64", "int64", "uint64"), 8),
+}
+LAYER_KEYS = {
+    "name", "storage", "byte_offset", "shape", "stride", "itemsize", "block_dim", "group", "dtype",
+    "zeroed_by_engine", "spec_kind", "kernel_blocks_per_block",
+}  # fmt: skip
+TOP_KEYS = {"name", "num_blocks", "storages", "layers", "engine", "layout", "engine_segments"}
+MEANING = {
+    "name": "a name",
+    "num_blocks": "the number of blocks in the pool",
+    "storages": "the list of storages",
+    "layers": "the list of layers",
+    "id": "the storage's id",
+    "nbytes": "the storage's size in bytes",
+    "storage": "the id of the storage the layer lies in",
+    "byte_offset": "the offset of the first element in the storage, in bytes",
+    "shape": "the sizes of the view",
+    "stride": "the strides of the view in elements",
+    "itemsize": "the bytes of one element",
+    "block_stride_bytes": "the bytes from one block to the next",
+    "span_bytes": "the bytes to clear in one block",
+    "manager_view_shape": "the sizes of the view by block, where kernel_block_stride is set",
+    "manager_view_stride": "the strides of the view by block, where kernel_block_stride is set",
+}
+
+
+def read_geometry(data: Any, source: str = "") -> dict[str, Any]:
+    """Plain data to the checked fields of a `CacheGeometry`; see `CacheGeometry.from_dict`."""
+    where = source or "geometry"
+    if not isinstance(data, Mapping):
+        raise errors.GeometryFileError(where=where, detail=f"the top level is {_kind(data)}, not an object")
+    name = _text(data, "name", where)
+    where = source or name
+    num_blocks = _integer(data, "num_blocks", where)
+    if num_blocks < 1:
+        raise errors.NoBlocksError(where=where, num_blocks=num_blocks)
+    storages = {}
+    for index, record in enumerate(_records(data, "storages", where)):
+        storage = _storage(record, f"{where}, storage number {index}")
+        if storage.id in storages:
+            raise errors.DuplicateNameError(where=where, kind="storage", name=storage.id)
+        storages[storage.id] = storage
+    layers = {}
+    for index, record in enumerate(_records(data, "layers", where)):
+        label = record.get("name", f"number {index}") if isinstance(record, Mapping) else f"number {index}"
+        view = _layer(record, f"{where}, layer {label}", num_blocks, storages)
+        if view.name in layers:
+            raise errors.DuplicateNameError(where=where, kind="layer", name=view.name)
+        layers[view.name] = view
+    segments = tuple(
+        _segment(record, f"{where}, engine segment number {index}", num_blocks, storages)
+        for index, record in enumerate(_records({"engine_segments": [], **data}, "engine_segments", where))
+    )
+    return dict(
+        name=name,
+        num_blocks=num_blocks,
+        storages=tuple(storages.values()),
+        layers=tuple(layers.values()),
+        engine=_text(data, "engine", where, default=""),
+        layout=_text(data, "layout", where, default=""),
+        source=source,
+        engine_segments=segments,
+        extra={key: value for key, value in data.items() if key not in TOP_KEYS},
+    )
+
+
+def _storage(record: Any, where: str) -> Storage:
+    _object(record, where)
+    nbytes = _integer(record, "nbytes", where, least=0)
+    if nbytes > INT64_MAX:
+        raise errors.IntegerRangeError(where=where, what="nbytes", value=nbytes, limit=INT64_MAX)
+    return Storage(id=_name(record, "id", where), nbytes=nbytes)
+
+
+def _segment(record: Any, where: str, num_blocks: int, storages: Mapping) -> Segment:
+    _object(record, where)
+    numbers = [
+        _integer(record, key, where, least=0) for key in ("byte_offset", "block_stride_bytes", "span_bytes")
+    ]
+    end = numbers[0] + (num_blocks - 1) * numbers[1] + numbers[2]
+    if end > INT64_MAX:
+        raise errors.IntegerRangeError(where=where, what="the last block's end", value=end, limit=INT64_MAX)
+    return Segment(_known_storage(record, where, storages).id, *numbers)
+
+
+def _layer(record: Any, where: str, num_blocks: int, storages: Mapping) -> LayerView:
+    _object(record, where)
+    name = _text(record, "name", where)
+    storage = _known_storage(record, where, storages)
+    shape, stride = _sizes(record, "shape", where, least=1), _sizes(record, "stride", where, least=None)
+    block_dim = _integer(record, "block_dim", where, least=0) if "block_dim" in record else None
+    per_block, stated = None, None
+    extra = {key: value for key, value in record.items() if key not in LAYER_KEYS}
+    if "kernel_blocks_per_block" in record:
+        stated = per_block = _integer(record, "kernel_blocks_per_block", where, least=1)
+    elif "manager_block_size" in record and "kernel_block_size" in record:
+        tokens = _integer(record, "manager_block_size", where, least=1)
+        kernel_tokens = _integer(record, "kernel_block_size", where, least=1)
+        per_block = tokens // kernel_tokens if tokens % kernel_tokens == 0 else None
+    if "kernel_block_stride" in record and _integer(record, "kernel_block_stride", where, least=0) > 0:
+        # The bound view skips over other layers' kernel blocks; the view by block is the same memory.
+        kernel_stride = extra.pop("kernel_block_stride")
+        extra["bound_view"] = {"shape": shape, "stride": stride, "kernel_block_stride": kernel_stride}
+        shape = _sizes(record, "manager_view_shape", where, least=1)
+        stride = _sizes(record, "manager_view_stride", where, least=None)
+        block_dim, per_block = 0, 1
+    elif block_dim is None and "manager_view_shape" in record:
+        block_dim = 0  # the dump binds views with blocks at dimension 0, and says so by this key
+    _check_strides(shape, stride, where)
+    block_dim = find_block_dim(shape, stride, num_blocks, per_block, block_dim, where)
+    if shape[block_dim] % num_blocks:
+        raise errors.BlockCountError(
+            where=where, block_dim=block_dim, shape=shape, size=shape[block_dim], num_blocks=num_blocks
+        )
+    found = shape[block_dim] // num_blocks
+    if stated not in (None, found):
+        raise errors.KernelBlocksError(
+            where=where, kernel_blocks_per_block=found, stated_kernel_blocks_per_block=stated,
+            shape=shape, num_blocks=num_blocks,
+        )  # fmt: skip
+    itemsize = _integer(record, "itemsize", where, least=1)
+    dtype = _text(record, "dtype", where, default="")
+    if DTYPE_BYTES.get(dtype, itemsize) != itemsize:
+        raise errors.ItemsizeError(
+            where=where, itemsize=itemsize, dtype=dtype, dtype_bytes=DTYPE_BYTES[dtype]
+        )
+    spec_kind = _text(record, "spec_kind", where, default="")
+    view = LayerView(
+        name=name,
+        storage=storage.id,
+        byte_offset=_integer(record, "byte_offset", where, least=0),
+        shape=shape,
+        stride=stride,
+        itemsize=itemsize,
+        block_dim=block_dim,
+        kernel_blocks_per_block=found,
+        group=_name(record, "group", where, default=0),
+        dtype=dtype,
+        zeroed=_flag(record, "zeroed_by_engine", where, default=spec_kind != "mamba"),
+        spec_kind=spec_kind,
+        extra=extra,
+    )
+    _check_inside(view, storage, num_blocks, where)
+    return view
+
+
+def find_block_dim(
+    shape, stride, num_blocks: int, per_block: int | None, stated: int | None, where: str
+) -> int:
+    """The dimension that counts blocks: as stated, or found if only one can be it.
+
+    Args:
+        shape, stride: sizes, and strides in elements.
+        num_blocks: blocks in the pool.
+        per_block: kernel blocks in a block where known; then the dimension has exactly that many per block.
+        stated: the dimension as stated, or None.
+        where: file and layer, for messages.
+
+    Raises:
+        AmbiguousBlockDimError: several dimensions could be it.
+        BlockDimNotFoundError: none can be it.
+
+    Without `per_block` any multiple of `num_blocks` could be it. Of several, one is taken only if it alone
+    equals `num_blocks` and is also the outermost in memory. With one block every choice gives the same bytes.
+
+    >>> find_block_dim((2, 100, 16, 8, 128), (1638400, 16384, 1024, 128, 1), 100, None, None, "k")
+    1
+    """
+    if stated is not None:
+        if stated >= len(shape):
+            raise errors.WrongTypeError(
+                where=where, key="block_dim", value=stated, expected=f"below {len(shape)}"
+            )
+        return stated
+    exact = [dim for dim, size in enumerate(shape) if size == num_blocks * (per_block or 1)]
+    if per_block is not None:
+        candidates = exact
+    else:
+        candidates = [dim for dim, size in enumerate(shape) if size % num_blocks == 0]
+        if len(candidates) > 1 and len(exact) == 1 and stride[exact[0]] == max(stride):
+            return exact[0]
+    if not candidates:
+        raise errors.BlockDimNotFoundError(
+            where=where, shape=shape, num_blocks=num_blocks, kernel_blocks_per_block=per_block or 1
+        )
+    if len(candidates) > 1 and num_blocks > 1:
+        raise errors.AmbiguousBlockDimError(
+            where=where, candidates=candidates, shape=shape, num_blocks=num_blocks
+        )
+    return candidates[0]
+
+
+def _check_strides(shape, stride, where: str) -> None:
+    if len(shape) != len(stride):
+        raise errors.ShapeStrideError(where=where, shape_dims=len(shape), stride_dims=len(stride))
+    for dim, step in enumerate(stride):
+        if step < 0:
+            raise errors.NegativeStrideError(where=where, dim=dim, stride_elements=step)
+
+
+def _check_inside(view: LayerView, storage: Storage, num_blocks: int, where: str) -> None:
+    excess = view.end_bytes - storage.nbytes
+    if excess > 0:
+        stride = view.block_stride_bytes
+        earlier = -(-excess // stride) if stride else num_blocks  # blocks to drop until the view fits
+        raise errors.ViewOutsideStorageError(
+            where=where, end_bytes=view.end_bytes, excess_bytes=excess, storage=storage.id, nbytes=storage.nbytes,
+            first_bad_block=max(0, num_blocks - earlier),
+        )  # fmt: skip
+
+
+def _object(record: Any, where: str) -> None:
+    if not isinstance(record, Mapping):
+        raise errors.WrongTypeError(where=where, key="(entry)", value=record, expected="an object")
+
+
+def _get(record: Mapping, key: str, where: str):
+    if key not in record:
+        raise errors.MissingKeyError(where=where, key=key, meaning=MEANING.get(key, "a value"))
+    return record[key]
+
+
+def _records(record: Mapping, key: str, where: str) -> list:
+    value = _get(record, key, where)
+    if not isinstance(value, list):
+        raise errors.WrongTypeError(where=where, key=key, value=_kind(value), expected="a list")
+    if not value and key != "engine_segments":
+        raise errors.WrongTypeError(
+            where=where, key=key, value=value, expected="a list of at least one entry"
+        )
+    return value
+
+
+def _integer(record: Mapping, key: str, where: str, least: int | None = None) -> int:
+    value = _get(record, key, where)
+    if not _is_integer(value) or (least is not None and value < least):
+        bound = "" if least is None else f" of at least {least}"
+        raise errors.WrongTypeError(where=where, key=key, value=value, expected=f"an integer{bound}")
+    return value
+
+
+def _sizes(record: Mapping, key: str, where: str, least: int | None) -> tuple[int, ...]:
+    value = _get(record, key, where)
+    bound = "" if least is None else f" of at least {least}"
+    good = isinstance(value, (list, tuple)) and value
+    if not good or not all(_is_integer(item) and (least is None or item >= least) for item in value):
+        raise errors.WrongTypeError(where=where, key=key, value=value, expected=f"a list of integers{bound}")
+    return tuple(value)
+
+
+def _text(record: Mapping, key: str, where: str, default: str | None = None) -> str:
+    value = _get(record, key, where) if default is None else record.get(key, default)
+    if not isinstance(value, str) or (default is None and not value):
+        raise errors.WrongTypeError(where=where, key=key, value=value, expected="a text")
+    return value
+
+
+def _flag(record: Mapping, key: str, where: str, default: bool) -> bool:
+    value = record.get(key, default)
+    if not isinstance(value, bool):
+        raise errors.WrongTypeError(where=where, key=key, value=value, expected="true or false")
+    return value
+
+
+def _name(record: Mapping, key: str, where: str, default: int | None = None) -> int | str:
+    value = _get(record, key, where) if default is None else record.get(key, default)
+    if not _is_integer(value) and not isinstance(value, str):
+        raise errors.WrongTypeError(where=where, key=key, value=value, expected="an integer or a text")
+    return value
+
+
+def _known_storage(record: Mapping, where: str, storages: Mapping) -> Storage:
+    storage = _name(record, "storage", where)
+    if storage not in storages:
+        raise errors.UnknownStorageError(where=where, storage=storage, known=list(storages))
+    return storages[storage]
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _kind(value: Any) -> str:
+    return {dict: "an object", list: "a list", str: "a text", type(None): "null"}.get(
+        type(value), repr(value)
+    )
