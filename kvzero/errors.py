@@ -233,3 +233,80 @@ class DeviceNotAvailableError(KvzeroError):
 
     rule = "device-not-available"
     template = "device {device!r} is not available here. Choose one of {available}."
+
+
+# ---- auditing ----
+
+
+class UnknownBlockError(KvzeroError):
+    """An audit asks about blocks of the pool."""
+
+    rule = "unknown-block"
+    template = "{where}: block {block_id} is not in the pool; its ids are 0 to {last_block_id}."
+
+
+class PlanMismatchError(KvzeroError):
+    """A plan is judged against the geometry that it was made for."""
+
+    rule = "plan-mismatch"
+    template = (
+        "{where}: the plan {plan} has {what} {plan_value}, but the geometry has {geometry_value}. "
+        "Make the plan from this geometry."
+    )
+
+
+class ArenaTooLargeError(KvzeroError):
+    """An arena and its audit fit in memory."""
+
+    rule = "arena-too-large"
+    template = (
+        "{where}: the bytes witness needs about {wanted_bytes} bytes on {device}, of which {free_bytes} are free. "
+        "Use fewer blocks, or the arithmetic witness, which needs no memory."
+    )
+
+
+class RedzoneTooLargeError(KvzeroError):
+    """A faulty write stays inside the redzone, or it is not run."""
+
+    rule = "redzone-too-large"
+    template = (
+        "{where}: planner {planner} would write {overrun_bytes} bytes away from storage {storage!r}, beyond the "
+        "largest redzone of {limit_bytes} bytes. It is not run; use the arithmetic witness."
+    )
+
+
+# ---- specimens: what an old planner itself raised ----
+
+
+class NonUniformPagesError(KvzeroError):
+    """The uniform-page planner's assertion: all pages have one size (#35219 to #49704)."""
+
+    rule = "non-uniform-pages"
+    template = (
+        "{where}: the uniform-page planner asserts one page size, but layer {layer} has {page_words} words and "
+        "layer {first_layer} has {first_page_words}. Upstream #49704 gave each segment its own page size."
+    )
+
+
+class WordAlignmentError(KvzeroError):
+    """The old planners' assertion: addresses, strides and pages are whole 4-byte words."""
+
+    rule = "word-alignment"
+    template = (
+        "{where}: the {planner} planner asserts whole 4-byte words, but the {what} of layer {layer} is "
+        "{value_bytes} bytes. kvzero takes any byte size."
+    )
+
+
+class UnknownPlannerError(KvzeroError):
+    """A planner is named as it is registered."""
+
+    rule = "unknown-planner"
+    template = "there is no planner {name!r}; the planners are {known}."
+
+
+class NoEngineSegmentsError(KvzeroError):
+    """The engine's own segments can be judged only where the file states them."""
+
+    rule = "no-engine-segments"
+    template = "{where}: the geometry has no engine_segments. Dump them with `kvzero.capture`, or choose a planner."
