@@ -310,3 +310,20 @@ class NoEngineSegmentsError(KvzeroError):
 
     rule = "no-engine-segments"
     template = "{where}: the geometry has no engine_segments. Dump them with `kvzero.capture`, or choose a planner."
+
+
+class ResizeError(KvzeroError):
+    """A layout can be given another number of blocks only if its arrays of blocks can be told apart."""
+
+    rule = "resize"
+    template = "{where}: cannot change the number of blocks: {detail}."
+
+
+class EngineFieldError(KvzeroError):
+    """An engine's object holds the fields that describe its cache."""
+
+    rule = "engine-field"
+    template = (
+        "the {owner} does not hold {field!r}, which says how its cache is laid out. Call this after the caches are "
+        "allocated, or pass the tensors themselves to kvzero.capture.capture."
+    )
