@@ -327,3 +327,10 @@ class EngineFieldError(KvzeroError):
         "the {owner} does not hold {field!r}, which says how its cache is laid out. Call this after the caches are "
         "allocated, or pass the tensors themselves to kvzero.capture.capture."
     )
+
+
+class NotebookNotFoundError(KvzeroError):
+    """A path that is to be run is a notebook."""
+
+    rule = "notebook-not-found"
+    template = "{path}: no such notebook. Name .ipynb files, or run from the project's root."

@@ -15,7 +15,7 @@ A notebook's "Your turn" has three cells, and one run judges the starting point 
     answer = None
     exercise.check(answer)
 
-    # 3  tagged `solution` (folded away): it must be accepted, and each wrong answer must meet a hint of its own
+    # 3  tagged `solution` (folded away): it is accepted, and each wrong answer meets a hint of its own
     exercise.prove(solution=37_376, wrong=[37_440, 149_760])
 
 and the verdict cell says ``v.exercise(exercise)`` before ``v.show()``.
@@ -99,11 +99,11 @@ class Exercise:
         _show("☑ solved" if judgement.accepted else "☒ not yet", judgement.sentence)
 
     def prove(self, *, solution: Any, wrong: Sequence[Any]) -> None:
-        """Shows that the exercise is fair: the solution is accepted, and each wrong answer meets its own hint.
+        """Shows that the exercise is fair: the solution is accepted, each wrong answer meets its own hint.
 
         Args:
             solution: an answer that must be accepted.
-            wrong: at least one tempting wrong answer; each must be rejected, and no two with the same sentence.
+            wrong: at least one tempting wrong answer; each is rejected, no two with the same sentence.
 
         Raises:
             AssertionError: naming the answer that was judged otherwise.

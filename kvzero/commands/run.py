@@ -1,0 +1,68 @@
+"""``kvzero run``: every notebook through papermill, and what each one proves."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+EPILOG = """\
+examples:
+  kvzero run                                         all of notebooks/, on the GPU if there is one
+  kvzero run notebooks/04_packed_stride_overflow.ipynb --device cpu
+  kvzero run -p num_blocks 200 notebooks/04_packed_stride_overflow.ipynb
+  kvzero run --html                                  also writes a static site, out/site/index.html
+
+Exit status: 0 if every claim of every notebook is proven, 1 if not, 2 for bad input.
+"""
+
+
+def add_parser(subparsers) -> None:
+    """Declares ``kvzero run``."""
+    parser = subparsers.add_parser(
+        "run",
+        help="run notebooks and print what each one proves",
+        description="Run notebooks through papermill, judge each one, and print its claims with their numbers.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("notebooks", nargs="*", metavar="NOTEBOOK", help="default: all of notebooks/")
+    parser.add_argument(
+        "--device",
+        choices=("auto", "cpu", "cuda"),
+        default="auto",
+        help="auto (default) takes a GPU if there is one; cpu runs the kernel in Triton's interpreter",
+    )
+    parser.add_argument("-o", "--out", type=Path, default=Path("out"), metavar="DIR", help="default: out")
+    parser.add_argument(
+        "-p",
+        dest="parameters",
+        nargs=2,
+        action="append",
+        default=[],
+        metavar=("NAME", "VALUE"),
+        help="a parameter that every named notebook declares; may be given several times",
+    )
+    parser.add_argument("--html", action="store_true", help="also write the executed notebooks as a static site")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs ``kvzero run``; returns 0 if all is proven, else 1."""
+    from kvzero.workbook import runner
+
+    notebooks = runner.find_notebooks(args.notebooks)
+    print(f"running {len(notebooks)} notebook(s) into {args.out}", flush=True)
+    results = []
+    parameters = dict(args.parameters)
+    device = parameters.pop("device", args.device)
+    for result in runner.run_notebooks(notebooks, args.out, device=device, parameters=parameters):
+        results.append(result)
+        print(runner.progress_line(result, len(results), len(notebooks)), flush=True)
+        if not result.proven:
+            print(runner.failure_text(result), flush=True)
+    print(f"\n{runner.table(results)}")
+    if args.html:
+        from kvzero.workbook import site
+
+        index = site.build([result.executed_path for result in results], args.out / "site")
+        print(f"site: {index}")
+    return 0 if all(result.proven for result in results) else 1

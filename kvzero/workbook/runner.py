@@ -1,0 +1,176 @@
+"""Runs notebooks through papermill and lets the gate judge each one.
+
+Each notebook runs in a papermill process of its own, so that a crash stays there; kvzero needs nothing of papermill
+but its command line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from kvzero.errors import NotebookNotFoundError
+from kvzero.workbook.environment import pick_device
+from kvzero.workbook.gate import Execution, Ruling, rule, text_outputs
+
+# Far beyond any budget: stops what hangs, so that the gate can say where.
+HANG_SECONDS = 600
+# Left behind by Jupyter and Python themselves.
+_NOT_OURS = frozenset({".ipynb_checkpoints", "__pycache__"})
+
+
+@dataclass(frozen=True)
+class Result:
+    """One notebook, run and judged.
+
+    Args:
+        name: the notebook's name without its ending.
+        executed_path: the executed copy.
+        seconds: from papermill's start to its end, on a machine that may have run another notebook beside it.
+        ruling: what the gate says.
+        log: the text of all outputs if something is wrong, else "".
+    """
+
+    name: str
+    executed_path: Path
+    seconds: float
+    ruling: Ruling
+    log: str
+
+    @property
+    def proven(self) -> bool:
+        """True if the gate found nothing wrong."""
+        return self.ruling.proven
+
+
+def find_notebooks(paths: Sequence[str | Path] = (), folder: Path = Path("notebooks")) -> list[Path]:
+    """The notebooks to run: those named, or all of a folder in the order of their names.
+
+    Raises:
+        NotebookNotFoundError: for a path that is no notebook, or a folder without any.
+    """
+    found = [Path(path) for path in paths] or sorted(folder.glob("*.ipynb"))
+    for path in found:
+        if path.suffix != ".ipynb" or not path.is_file():
+            raise NotebookNotFoundError(path=str(path))
+    if not found:
+        raise NotebookNotFoundError(path=str(folder / "*.ipynb"))
+    return found
+
+
+def run_notebooks(
+    notebooks: Sequence[Path], out: Path, *, device: str = "auto", parameters: Mapping[str, str] | None = None
+) -> Iterator[Result]:
+    """Runs notebooks, two at a time where nothing is measured on a shared GPU, and yields results in their order.
+
+    Args:
+        notebooks: paths, as ``find_notebooks`` gives them.
+        out: folder for the executed copies; made if it is not there.
+        device: "auto", "cpu" or "cuda"; passed to every notebook.
+        parameters: further papermill parameters by name, as written on a command line.
+
+    Yields:
+        One result per notebook.
+
+    Raises:
+        DeviceNotAvailableError: for "cuda" where there is no GPU.
+    """
+    settled = pick_device(device)
+    out.mkdir(parents=True, exist_ok=True)
+    given = {"device": settled, **(parameters or {})}
+    at_a_time = 1 if settled == "cuda" else max(1, min(2, os.cpu_count() or 1))
+    with ThreadPoolExecutor(at_a_time) as pool:
+        futures = [pool.submit(run_notebook, path, out, given) for path in notebooks]
+        try:
+            for future in futures:
+                yield future.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def run_notebook(notebook: Path, out: Path, parameters: Mapping[str, str]) -> Result:
+    """Runs one notebook, in its own folder, and judges it.
+
+    Args:
+        notebook: the notebook; it is only read.
+        out: an existing folder; the executed copy gets the same name there.
+        parameters: papermill parameters by name, as written on a command line.
+
+    Returns:
+        The result; a notebook that fails is a result too, never an exception.
+    """
+    executed_path = out / notebook.name
+    executed_path.unlink(missing_ok=True)
+    before = _files(notebook.parent)
+    # Papermill takes a path for a format string.
+    literal = [str(path.resolve()).replace("{", "{{").replace("}", "}}") for path in (notebook, executed_path)]
+    command = [sys.executable, "-m", "papermill", *literal, "--kernel", "python3", "--cwd", str(notebook.parent)]
+    command += ["--no-progress-bar", "--log-level", "WARNING"]
+    for name, value in parameters.items():
+        command += ["-p", name, value]
+    start = time.monotonic()
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=HANG_SECONDS
+        )
+        exit_code, stderr = done.returncode, done.stderr
+    except subprocess.TimeoutExpired:
+        exit_code, stderr = 1, f"stopped: no end after {HANG_SECONDS} s"
+    seconds = time.monotonic() - start
+    executed = json.loads(executed_path.read_text(encoding="utf-8")) if executed_path.exists() else None
+    new_files = _files(notebook.parent) - before
+    name = notebook.stem
+    ruling = rule(Execution(name, executed, exit_code, stderr, seconds, tuple(parameters), new_files))
+    log = "" if ruling.proven or executed is None else text_outputs(executed)
+    return Result(name, executed_path, seconds, ruling, log)
+
+
+def _files(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir() if path.name not in _NOT_OURS}
+
+
+def progress_line(result: Result, number: int, total: int) -> str:
+    """One line for one finished notebook, such as ``[ 3/12] proven  02_memory_layouts  14 claims, 8.2 s, cpu``."""
+    claims = result.ruling.claims
+    word = "proven" if result.proven else "FAILED"
+    proven = sum(claim.passed for claim in claims)
+    counted = f"{proven} claims" if proven == len(claims) else f"{proven} of {len(claims)} claims"
+    device = result.ruling.device or "no verdict"
+    return f"[{number:2}/{total}] {word}  {result.name}  {counted}, {result.seconds:.1f} s, {device}"
+
+
+def failure_text(result: Result) -> str:
+    """What is wrong with a notebook, and everything that its cells printed."""
+    problems = "\n".join(f"  problem: {problem}" for problem in result.ruling.problems)
+    return f"{problems}\n{result.log}".rstrip()
+
+
+def table(results: Sequence[Result]) -> str:
+    """The claims of every notebook, one line each, and the counts at the end.
+
+    Args:
+        results: in the order in which they are to be shown.
+
+    Returns:
+        Text without colours; "proven" and "FAILED" carry the meaning.
+    """
+    lines = []
+    for result in results:
+        word = "proven" if result.proven else "FAILED"
+        lines += ["", f"{result.name}: {word} in {result.seconds:.1f} s on {result.ruling.device or 'no device'}"]
+        lines += [f"  {claim}" for claim in result.ruling.claims]
+        lines += [f"  exercise  {name}: {state}" for name, state in result.ruling.exercises]
+        lines += [f"  note  {name}: {text}" for name, text in result.ruling.notes]
+        lines += [f"  problem  {problem}" for problem in result.ruling.problems]
+    notebooks = sum(result.proven for result in results)
+    claims = [claim for result in results for claim in result.ruling.claims]
+    proven = sum(claim.passed for claim in claims)
+    lines += ["", f"{notebooks} of {len(results)} notebooks proven, {proven} of {len(claims)} claims proven"]
+    return "\n".join(lines[1:])
