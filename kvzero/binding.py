@@ -1,0 +1,97 @@
+"""The memory behind a plan: where each storage lies, and whether it still lies there."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+
+from .errors import StorageDeviceError, StorageMissingError, StorageMovedError, StorageSizeError
+
+Memory = torch.Tensor | torch.UntypedStorage
+
+
+class BoundStorages:
+    """Addresses of a plan's storages; it keeps none of them alive.
+
+    Args:
+        storages: the storages of a plan (id and size).
+        memory: storage id to its memory. A one-dimensional uint8 tensor of exactly the storage's bytes is the
+            storage itself; any other tensor stands for its whole `untyped_storage()`.
+
+    Attributes:
+        device: the device that all of them lie on.
+        addresses: storage id to the address of its first byte.
+
+    Raises:
+        StorageMissingError, StorageSizeError, StorageDeviceError: the memory does not fit the plan.
+    """
+
+    def __init__(self, storages, memory: Mapping[object, Memory]) -> None:
+        self.addresses: dict[object, int] = {}
+        self._freed: set[object] = set()
+        self._untyped: list[weakref.ref] = []
+        self._untyped_addresses: list[int] = []
+        self._names: list[object] = []
+        self.device: torch.device | None = None
+        for storage in storages:
+            if storage.id not in memory:
+                raise StorageMissingError(storage=storage.id, given=list(memory))
+            self._bind(storage, memory[storage.id])
+        if self.device.type not in ("cpu", "cuda"):
+            raise StorageDeviceError(
+                what="the cache", device=str(self.device), expected="the CPU or a CUDA device"
+            )
+
+    def _bind(self, storage, memory: Memory) -> None:
+        untyped = memory if isinstance(memory, torch.UntypedStorage) else memory.untyped_storage()
+        address, nbytes = untyped.data_ptr(), untyped.nbytes()
+        if _is_whole_storage(memory, storage.nbytes):
+            address, nbytes = memory.data_ptr(), memory.numel()
+        if nbytes != storage.nbytes:
+            raise StorageSizeError(storage=storage.id, nbytes=storage.nbytes, given_nbytes=nbytes)
+        if self.device is None:
+            self.device = untyped.device
+        if untyped.device != self.device:
+            raise StorageDeviceError(
+                what=f"storage {storage.id!r}", device=str(untyped.device), expected=str(self.device)
+            )
+        self.addresses[storage.id] = address
+        self._names.append(storage.id)
+        self._untyped_addresses.append(untyped.data_ptr())
+        freed, name = self._freed, storage.id
+        self._untyped.append(weakref.ref(untyped, lambda _: freed.add(name)))
+
+    def check(self) -> None:
+        """Raises `StorageMovedError` if a storage was freed or resized since it was bound."""
+        if not self._freed:
+            try:
+                if [untyped().data_ptr() for untyped in self._untyped] == self._untyped_addresses:
+                    return
+            except AttributeError:  # freed by another thread just now
+                pass
+        for name, untyped, address in zip(self._names, self._untyped, self._untyped_addresses, strict=True):
+            alive = untyped()
+            if alive is None:
+                raise StorageMovedError(storage=name, what="freed", address=address, address_now=0)
+            if alive.data_ptr() != address:
+                raise StorageMovedError(
+                    storage=name, what="resized or moved", address=address, address_now=alive.data_ptr()
+                )
+
+
+def _is_whole_storage(memory: Memory, nbytes: int) -> bool:
+    return (
+        isinstance(memory, torch.Tensor)
+        and memory.dtype == torch.uint8
+        and memory.dim() == 1
+        and memory.numel() == nbytes
+        and memory.is_contiguous()
+    )
+
+
+def as_int64(addresses: np.ndarray) -> np.ndarray:
+    """Addresses as the signed integers the kernel adds up; bit 63 may be set on some devices (#37197)."""
+    return addresses.astype(np.uint64).view(np.int64)

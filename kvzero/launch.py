@@ -1,0 +1,162 @@
+"""How a plan becomes programs: the tile table, the launches, and the limits of the device.
+
+Pure arithmetic on a plan: no memory, no GPU, no torch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from .errors import LaunchTooLargeError
+
+TILE_BYTES = 4096
+WARPS_PER_PROGRAM = 4
+# The interpreter runs about 1,000 programs a second whatever their size, so its tiles are large.
+INTERPRETER_TILE_BYTES = 1 << 18
+FULL_WIDTH_BYTES = 16
+
+# Columns of a tile row.
+SEGMENT, OFFSET, NBYTES, ENDS = range(4)
+# Bits of the ENDS column: the tile holds the first, or the last, byte of its segment.
+HEAD, TAIL = 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceLimits:
+    """What one launch may hold on a kind of device.
+
+    Args:
+        name: the device kind, for messages.
+        max_grid_x: most programs in the first grid dimension.
+        threads_per_warp: threads in a warp (AMD: wavefront).
+        max_work_items: most threads in a launch over all dimensions, or None where only the grid counts.
+    """
+
+    name: str
+    max_grid_x: int
+    threads_per_warp: int
+    max_work_items: int | None = None
+
+    @property
+    def max_programs(self) -> int:
+        """Most programs of `WARPS_PER_PROGRAM` warps that one launch may hold."""
+        if self.max_work_items is None:
+            return self.max_grid_x
+        return min(self.max_grid_x, self.max_work_items // (WARPS_PER_PROGRAM * self.threads_per_warp))
+
+
+# CUDA C++ Programming Guide, "Technical Specifications per Compute Capability": x below 2^31.
+CUDA = DeviceLimits("CUDA", max_grid_x=2**31 - 1, threads_per_warp=32)
+# HIP counts work items (threads) of the whole launch and refuses 2^32 and more of them.
+AMD = DeviceLimits("AMD", max_grid_x=2**31 - 1, threads_per_warp=64, max_work_items=2**32 - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """The programs that zero a number of blocks.
+
+    Args:
+        tile_bytes: most bytes that one program writes.
+        store_width_bytes: alignment that the plan proves, which is the width of the narrowest store.
+        programs_per_block: programs for one block.
+        empty_programs_per_block: those of them that have nothing to write.
+        num_ids: block ids of the call.
+        programs: programs in all, over all launches.
+        launches: launches that the call is split into.
+        grid: grid of the largest launch, (x, y, z).
+    """
+
+    tile_bytes: int
+    store_width_bytes: int
+    programs_per_block: int
+    empty_programs_per_block: int
+    num_ids: int
+    programs: int
+    launches: int
+    grid: tuple[int, int, int]
+
+    def to_dict(self) -> dict[str, object]:
+        """The same as plain data for JSON."""
+        return {**asdict(self), "grid": list(self.grid)}
+
+
+def tile_bytes_for(plan, *, tile_bytes: int = TILE_BYTES) -> int:
+    """The tile for a plan: `tile_bytes`, or less where every segment is shorter; a power of two, at least 32."""
+    longest_bytes = max(segment.span_bytes for segment in plan.segments)
+    return min(tile_bytes, max(32, 1 << (longest_bytes - 1).bit_length()))
+
+
+def tile_rows(plan, tile_bytes: int) -> np.ndarray:
+    """Cuts every segment of a plan into tiles.
+
+    Args:
+        plan: the plan; only its segments are read.
+        tile_bytes: bytes of a tile, a multiple of 16 and at least 32.
+
+    Returns:
+        An int64 array of shape (tiles, 4), in the order of the segments: index of the segment, offset of the tile
+        in it (bytes), bytes in the tile, and `HEAD`/`TAIL` bits. No row is empty.
+
+    Example:
+        >>> from types import SimpleNamespace as N
+        >>> tile_rows(N(segments=[N(span_bytes=5000)]), 4096).tolist()
+        [[0, 0, 4096, 1], [0, 4096, 904, 2]]
+    """
+    spans = np.array([segment.span_bytes for segment in plan.segments], dtype=np.int64)
+    counts = -(-spans // tile_bytes)
+    segment = np.repeat(np.arange(len(spans)), counts)
+    first_row = np.repeat(np.cumsum(counts) - counts, counts)
+    offset = (np.arange(len(segment)) - first_row) * tile_bytes
+    left = spans[segment] - offset
+    ends = np.where(offset == 0, HEAD, 0) | np.where(left <= tile_bytes, TAIL, 0)
+    return np.stack([segment, offset, np.minimum(left, tile_bytes), ends], axis=1).astype(np.int64)
+
+
+def ids_per_launch(programs_per_block: int, limits: DeviceLimits = CUDA) -> int:
+    """How many block ids fit into one launch; raises `LaunchTooLargeError` where not even one does."""
+    fits = limits.max_programs // programs_per_block
+    if fits == 0:
+        raise LaunchTooLargeError(
+            programs_per_block=programs_per_block, limit_programs=limits.max_programs, device=limits.name
+        )
+    return fits
+
+
+def launch_for(
+    plan, num_ids: int | None = None, limits: DeviceLimits = CUDA, tile_bytes: int | None = None
+) -> Launch:
+    """The launches that zero `num_ids` blocks of a plan; one program for each (block, tile), and no other.
+
+    Args:
+        plan: the plan.
+        num_ids: block ids of the call; None means every block of the pool.
+        limits: limits of the device.
+        tile_bytes: bytes of a tile; None takes the default, or less where all segments are shorter.
+
+    Returns:
+        The `Launch`.
+
+    Raises:
+        LaunchTooLargeError: one block alone needs more programs than a launch may hold.
+
+    Example:
+        >>> launch_for(plan, num_ids=6870).programs        # doctest: +SKIP
+        6870000
+    """
+    num_ids = plan.num_blocks if num_ids is None else num_ids
+    tile_bytes = tile_bytes_for(plan) if tile_bytes is None else tile_bytes
+    rows = tile_rows(plan, tile_bytes)
+    per_block = len(rows)
+    fits = ids_per_launch(per_block, limits)
+    return Launch(
+        tile_bytes=tile_bytes,
+        store_width_bytes=plan.alignment_bytes,
+        programs_per_block=per_block,
+        empty_programs_per_block=int((rows[:, NBYTES] <= 0).sum()),
+        num_ids=num_ids,
+        programs=per_block * num_ids,
+        launches=-(-num_ids // fits),
+        grid=(per_block * min(num_ids, fits), 1, 1),
+    )
