@@ -245,10 +245,10 @@ class UnknownBlockError(KvzeroError):
     template = "{where}: block {block_id} is not in the pool; its ids are 0 to {last_block_id}."
 
 
-class PlanMismatchError(KvzeroError):
+class PlanGeometryError(KvzeroError):
     """A plan is judged against the geometry that it was made for."""
 
-    rule = "plan-mismatch"
+    rule = "plan-geometry"
     template = (
         "{where}: the plan {plan} has {what} {plan_value}, but the geometry has {geometry_value}. "
         "Make the plan from this geometry."
@@ -435,3 +435,20 @@ class CaptureRoomError(KvzeroError):
         "a graph capture needs room for {num_ids} ids, but {left_ids} are left of those reserved for graphs. Call "
         "reserve_for_capture({num_ids}) before the capture, or pass the ids as a GPU tensor."
     )
+
+
+class GridOverflowError(KvzeroError):
+    """An old launch put every program into one grid, and the grid has a limit (#50485, #52058)."""
+
+    rule = "grid-overflow"
+    template = (
+        "{where}: the {planner} launch needs {programs} programs ({num_ids} ids x {segments} segments x {chunks} "
+        "chunks), beyond the {limit_programs} that one {device} launch may hold. kvzero splits the call."
+    )
+
+
+class RanksError(KvzeroError):
+    """A run of many ranks has what it needs to meet."""
+
+    rule = "ranks"
+    template = "{detail}. Start the ranks with `torchrun --nproc-per-node N -m kvzero audit …`."
