@@ -7,10 +7,10 @@ from pathlib import Path
 
 EPILOG = """\
 examples:
-  kvzero run                                         all of notebooks/, on the GPU if there is one
+  kvzero run                        all of notebooks/, on the GPU if there is one
   kvzero run notebooks/04_packed_stride_overflow.ipynb --device cpu
   kvzero run -p num_blocks 200 notebooks/04_packed_stride_overflow.ipynb
-  kvzero run --html                                  also writes a static site, out/site/index.html
+  kvzero run --html                 also writes a static site, out/site/index.html
 
 Exit status: 0 if every claim of every notebook is proven, 1 if not, 2 for bad input.
 """
@@ -21,7 +21,7 @@ def add_parser(subparsers) -> None:
     parser = subparsers.add_parser(
         "run",
         help="run notebooks and print what each one proves",
-        description="Run notebooks through papermill, judge each one, and print its claims with their numbers.",
+        description="Run notebooks through papermill, judge each one, and print its claims with numbers.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -42,7 +42,7 @@ def add_parser(subparsers) -> None:
         metavar=("NAME", "VALUE"),
         help="a parameter that every named notebook declares; may be given several times",
     )
-    parser.add_argument("--html", action="store_true", help="also write the executed notebooks as a static site")
+    parser.add_argument("--html", action="store_true", help="also write a static site, DIR/site/index.html")
 
 
 def run(args: argparse.Namespace) -> int:

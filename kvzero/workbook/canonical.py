@@ -1,6 +1,6 @@
 """One form for every committed notebook, checked and mended.
 
-    python -m kvzero.workbook.canonical notebooks/*.ipynb        # a line per departure; exit 1 if there is one
+    python -m kvzero.workbook.canonical notebooks/*.ipynb        # a line per departure; exit 1 if any
     python -m kvzero.workbook.canonical --fix notebooks/*.ipynb  # mends what needs no author
 
 What ``--fix`` mends: outputs, execution counts, widget state, foreign metadata, key order, indent, missing or

@@ -1,9 +1,9 @@
 """Says whether an executed notebook proved its claims, and if not, why.
 
 Papermill's exit status alone cannot be trusted: it is 0 for an exception inside an ``Output`` or ``interact``
-widget, an error in a thread, ``!false``, ``sys.exit(0)`` halfway through, and a parameter that the notebook does
-not know; and the cells that a dead kernel never ran are labelled "completed". So the gate reads the executed
-notebook itself. It passes only if
+widget, an error in a thread, ``!false``, ``sys.exit(0)`` halfway through, and a parameter that the notebook
+does not know; and the cells that a dead kernel never ran are labelled "completed". So the gate reads the
+executed notebook itself. It passes only if
 
 - papermill exited with 0 and every code cell has an execution count;
 - no output, and no output saved in a widget's state, is an error or was written to stderr;

@@ -1,7 +1,7 @@
 """Runs notebooks through papermill and lets the gate judge each one.
 
-Each notebook runs in a papermill process of its own, so that a crash stays there; kvzero needs nothing of papermill
-but its command line.
+Each notebook runs in a papermill process of its own, so that a crash stays there, and nothing of papermill is
+needed but its command line.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def find_notebooks(paths: Sequence[str | Path] = (), folder: Path = Path("notebo
 def run_notebooks(
     notebooks: Sequence[Path], out: Path, *, device: str = "auto", parameters: Mapping[str, str] | None = None
 ) -> Iterator[Result]:
-    """Runs notebooks, two at a time where nothing is measured on a shared GPU, and yields results in their order.
+    """Runs notebooks, two at a time on a CPU and one at a time on a GPU; yields results in their order.
 
     Args:
         notebooks: paths, as ``find_notebooks`` gives them.
@@ -110,15 +110,22 @@ def run_notebook(notebook: Path, out: Path, parameters: Mapping[str, str]) -> Re
     executed_path.unlink(missing_ok=True)
     before = _files(notebook.parent)
     # Papermill takes a path for a format string.
-    literal = [str(path.resolve()).replace("{", "{{").replace("}", "}}") for path in (notebook, executed_path)]
-    command = [sys.executable, "-m", "papermill", *literal, "--kernel", "python3", "--cwd", str(notebook.parent)]
+    paths = [str(path.resolve()) for path in (notebook, executed_path)]
+    command = [sys.executable, "-m", "papermill"]
+    command += [path.replace("{", "{{").replace("}", "}}") for path in paths]
+    command += ["--kernel", "python3", "--cwd", str(notebook.parent)]
     command += ["--no-progress-bar", "--log-level", "WARNING"]
     for name, value in parameters.items():
         command += ["-p", name, value]
     start = time.monotonic()
     try:
         done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=HANG_SECONDS
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=HANG_SECONDS,
         )
         exit_code, stderr = done.returncode, done.stderr
     except subprocess.TimeoutExpired:
@@ -137,7 +144,7 @@ def _files(folder: Path) -> set[str]:
 
 
 def progress_line(result: Result, number: int, total: int) -> str:
-    """One line for one finished notebook, such as ``[ 3/12] proven  02_memory_layouts  14 claims, 8.2 s, cpu``."""
+    """One line for a finished notebook: ``[ 3/12] proven  02_memory_layouts  14 claims, 8.2 s, cpu``."""
     claims = result.ruling.claims
     word = "proven" if result.proven else "FAILED"
     proven = sum(claim.passed for claim in claims)
@@ -164,7 +171,8 @@ def table(results: Sequence[Result]) -> str:
     lines = []
     for result in results:
         word = "proven" if result.proven else "FAILED"
-        lines += ["", f"{result.name}: {word} in {result.seconds:.1f} s on {result.ruling.device or 'no device'}"]
+        where = result.ruling.device or "no device"
+        lines += ["", f"{result.name}: {word} in {result.seconds:.1f} s on {where}"]
         lines += [f"  {claim}" for claim in result.ruling.claims]
         lines += [f"  exercise  {name}: {state}" for name, state in result.ruling.exercises]
         lines += [f"  note  {name}: {text}" for name, text in result.ruling.notes]

@@ -1,0 +1,200 @@
+"""Every way in which papermill's green is not green, run for real, and the gate's answer to each."""
+
+from __future__ import annotations
+
+import pytest
+from tiny_notebooks import read_notebook, write_notebook
+
+from kvzero.workbook.gate import Execution, rule
+from kvzero.workbook.runner import run_notebook, run_notebooks
+from kvzero.workbook.verdict import MIMETYPE, Verdict
+
+OUTPUT_WIDGET = """\
+import ipywidgets
+sink = ipywidgets.Output()
+display(sink)
+with sink:
+    raise RuntimeError("hidden in an Output")"""
+INTERACT = """\
+def redraw(x):
+    raise LookupError("hidden in an interact")
+ipywidgets.interact(redraw, x=3);"""
+THREAD = """\
+import threading
+thread = threading.Thread(target=lambda: 1 / 0)
+thread.start(); thread.join()"""
+BUTTON = """\
+import ipywidgets
+button = ipywidgets.Button()
+def press(_):
+    raise RuntimeError("in a callback")
+button.on_click(press)
+button.click()"""
+CHILD = """\
+import subprocess, sys
+child = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
+code = subprocess.run([sys.executable, "-c", child]).returncode"""
+KILLED = "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)"
+# name -> (how the notebook is made, what the gate must say; None: it must pass)
+TRAPS = {
+    "nothing_wrong": ({}, None),
+    "br{ac}es_in_the_name": ({}, None),
+    "child_crashes": (
+        {"sources": [CHILD], "claims": 'v.claim("the child fell to signal 11", measured=code, expected=-11)'},
+        None,
+    ),
+    "raises": ({"sources": ["1 / 0"]}, "cell c2 (1 / 0) raised ZeroDivisionError: division by zero"),
+    "tagged_raises_exception": (
+        {"sources": ["1 / 0"], "tags": {0: "parameters", 2: "raises-exception"}},
+        "cell c2 (1 / 0) raised ZeroDivisionError",
+    ),
+    "exits_with_0": (
+        {"sources": ["import sys\nsys.exit(0)", "print(1)"]},
+        "nothing ran from cell c3 (print(1)); the last cell that ran was cell c2 (import sys)",
+    ),
+    "kernel_killed": (
+        {"sources": ["print(1)", KILLED, "print(2)"]},
+        "the kernel died in cell c3 (import os, signal); the last cell that ran was cell c2 (print(1))",
+    ),
+    "skipped": (
+        {"sources": ["1"], "tags": {0: "parameters", 2: "skip-execution"}},
+        "cell c2 (1) is tagged skip-execution",
+    ),
+    "output_widget": (
+        {"sources": [OUTPUT_WIDGET]},
+        "widget OutputModel raised RuntimeError: hidden in an Output",
+    ),
+    "interact": (
+        {"sources": ["import ipywidgets", INTERACT]},
+        "widget OutputModel raised LookupError: hidden in an interact",
+    ),
+    "button": ({"sources": [BUTTON]}, "raised RuntimeError: in a callback"),
+    "thread": (
+        {"sources": [THREAD]},
+        "cell c2 (import threading) wrote to stderr: ZeroDivisionError: division by zero",
+    ),
+    "shell": ({"sources": ["!false"]}, "cell c2 (!false) shells out"),
+    "bash": ({"sources": ["%%bash\nexit 3"]}, "cell c2 (%%bash) raised CalledProcessError"),
+    "unknown_magic": ({"sources": ["%no_such_magic"]}, "wrote to stderr: UsageError"),
+    "no_parameters_tag": ({"tags": {}}, "no cell is tagged `parameters`"),
+}
+
+
+@pytest.fixture(scope="module")
+def rulings(tmp_path_factory):
+    """All traps, run once, two at a time."""
+    folder, out = tmp_path_factory.mktemp("traps"), tmp_path_factory.mktemp("executed")
+    paths = [write_notebook(folder / f"{name}.ipynb", **made) for name, (made, _) in TRAPS.items()]
+    return {result.name: result for result in run_notebooks(paths, out, device="cpu")}
+
+
+@pytest.mark.notebook
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", TRAPS)
+def test_trap(rulings, name):
+    expected = TRAPS[name][1]
+    problems = rulings[name].ruling.problems
+    if expected is None:
+        assert problems == ()
+    else:
+        assert any(expected in problem for problem in problems), problems
+
+
+@pytest.mark.notebook
+def test_unknown_parameter_and_file_left_beside(tmp_path):
+    path = write_notebook(tmp_path / "left.ipynb", ["open('left.txt', 'w').close()"])
+    out = tmp_path / "out"
+    out.mkdir()
+    result = run_notebook(path, out, {"device": "cpu", "colour": "blue"})
+    assert "parameter colour is not declared; declared: device, size" in result.ruling.problems
+    assert "left left.txt beside the notebook" in result.ruling.problems
+
+
+@pytest.mark.notebook
+def test_failure_shows_every_output(rulings):
+    log = rulings["kernel_killed"].log
+    assert "cell c2 (print(1))" in log
+    assert "\n1" in log
+
+
+@pytest.mark.notebook
+def test_executed_copy_of_a_good_notebook_is_whole(rulings):
+    good = read_notebook(rulings["nothing_wrong"].executed_path)
+    assert [claim.name for claim in rulings["nothing_wrong"].ruling.claims] == ["one is one"]
+    assert all(cell["execution_count"] for cell in good["cells"] if cell["cell_type"] == "code")
+
+
+def _ruling(rulings, verdict: dict | None, seconds: float = 1.0, **metadata):
+    """The gate's ruling on a good execution whose verdict is exchanged for another."""
+    executed = read_notebook(rulings["nothing_wrong"].executed_path)
+    executed["metadata"] |= {"kvzero": metadata}
+    executed["cells"][-1]["outputs"] = [] if verdict is None else [_output(verdict)]
+    return rule(Execution("nothing_wrong", executed, 0, "", seconds))
+
+
+def _output(verdict: dict) -> dict:
+    return {"output_type": "display_data", "metadata": {}, "data": {MIMETYPE: verdict}}
+
+
+def _verdict(**measured) -> Verdict:
+    verdict = Verdict("nothing_wrong", device="cpu")
+    for name, value in measured.items():
+        verdict.claim(name, measured=value, expected=1, unit="bytes")
+    return verdict
+
+
+def test_good_verdict_passes(rulings):
+    assert _ruling(rulings, _verdict(one=1).to_dict()).problems == ()
+
+
+def test_missing_empty_and_foreign_verdicts(rulings):
+    assert _ruling(rulings, None).problems == ("the last code cell emitted 0 verdicts, not 1",)
+    assert _ruling(rulings, _verdict().to_dict()).problems == ("the verdict makes no claim",)
+    other = _verdict(one=1).to_dict() | {"notebook": "other"}
+    assert _ruling(rulings, other).problems == ("the verdict is of 'other', not of 'nothing_wrong'",)
+
+
+def test_failing_and_nan_claims(rulings):
+    ruling = _ruling(rulings, _verdict(one=1, two=2, nan=float("nan")).to_dict())
+    assert ruling.problems == (
+        "claim failed: FAILED  two: 2 bytes (= 1)",
+        "claim failed: FAILED  nan: NaN bytes (= 1)",
+    )
+
+
+def test_forged_verdict_is_judged_from_its_numbers(rulings):
+    record = _verdict(two=2).to_dict()
+    record["passed"] = record["claims"][0]["passed"] = True
+    assert _ruling(rulings, record).problems == ("claim failed: FAILED  two: 2 bytes (= 1)",)
+
+
+def test_failed_claim_cannot_be_replaced_by_a_good_one(rulings):
+    verdict = _verdict(number=2)
+    verdict.claim("number", measured=1, expected=1)
+    assert _ruling(rulings, verdict.to_dict()).problems == ("claimed twice under one name: number",)
+
+
+@pytest.mark.parametrize("record", [[], {}, {"claims": [{"name": "no bound"}]}, "text"])
+def test_unreadable_verdict(rulings, record):
+    (problem,) = _ruling(rulings, record).problems
+    assert problem.startswith("the verdict cannot be read: ")
+
+
+def test_budget(rulings):
+    good = _verdict(one=1).to_dict()
+    assert _ruling(rulings, good, seconds=121).problems == ("took 121 s, its budget is 120 s",)
+    assert _ruling(rulings, good, seconds=3, budget_seconds=2).problems == ("took 3 s, its budget is 2 s",)
+    assert _ruling(rulings, good, seconds=121, budget_seconds=200).problems == ()
+
+
+def test_no_notebook_written():
+    ruling = rule(Execution("lost", None, 1, "OSError: no space left on device\n", 1.0))
+    assert ruling.problems == ("papermill wrote no notebook (exit 1): OSError: no space left on device",)
+
+
+def test_papermills_own_stderr_counts(rulings):
+    executed = read_notebook(rulings["nothing_wrong"].executed_path)
+    harmless = "[IPKernelApp] WARNING | Kernel is running over TCP without encryption. And so on.\n"
+    assert rule(Execution("nothing_wrong", executed, 0, harmless, 1.0)).proven
+    ruling = rule(Execution("nothing_wrong", executed, 0, harmless + "Exception ignored in thread\n", 1.0))
+    assert ruling.problems == ("papermill wrote to stderr: Exception ignored in thread",)

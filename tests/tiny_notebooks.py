@@ -1,0 +1,43 @@
+"""Small notebooks, made for one test each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from kvzero.workbook.canonical import canonical, dumps
+
+PARAMETERS = 'device = "auto"\nsize = 3'
+IMPORTS = "from kvzero.workbook.verdict import Verdict"
+
+
+def write_notebook(
+    path: Path, sources: Sequence[str] = (), *, tags: dict[int, str] | None = None, claims: str = ""
+) -> Path:
+    """Writes a notebook that proves one claim, with the given cells between its first and its last.
+
+    Args:
+        path: where to; the verdict gets its stem.
+        sources: code of the cells c2, c3, … in the middle.
+        tags: tags by number of cell (0: the parameters cell, tagged by itself unless this is given).
+        claims: code in place of the one true claim of the last cell.
+
+    Returns:
+        The path.
+    """
+    proof = claims or 'v.claim("one is one", measured=1, expected=1)'
+    last = f'v = Verdict("{path.stem}", device=device)\n{proof}\nv.show()'
+    tags = {0: "parameters"} if tags is None else tags
+    cells = []
+    for number, source in enumerate([PARAMETERS, IMPORTS, *sources, last]):
+        metadata = {"tags": [tags[number]]} if number in tags else {}
+        cells.append({"cell_type": "code", "id": f"c{number}", "metadata": metadata, "source": source})
+    notebook = canonical({"cells": cells})
+    path.write_text(dumps(notebook), encoding="utf-8")
+    return path
+
+
+def read_notebook(path: Path) -> dict:
+    """A notebook as JSON gives it."""
+    return json.loads(path.read_text(encoding="utf-8"))
