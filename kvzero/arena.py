@@ -9,8 +9,9 @@ import numpy as np
 import torch
 
 from . import errors
-from .geometry import CacheGeometry, LayerView
+from .geometry import CacheGeometry
 from .intervals import as_ranges
+from .views import LayerView
 
 ALIGNMENT_BYTES = 256
 REDZONE_BYTES = 4096

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from .geometry import CacheGeometry, LayerView
+from .geometry import CacheGeometry
 from .intervals import as_ranges, union
+from .views import LayerView
 
 Dims = list[tuple[int, int]]  # (size, stride_bytes), strides growing
 

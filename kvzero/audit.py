@@ -1,0 +1,240 @@
+"""The two witnesses that judge a write: byte ranges alone, or memory that was written and compared.
+
+Both take what is needed from naive indexing of the layer views, never from the planner, and both give an
+`Audit`; `kvzero.report` says what its counts mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from . import errors
+from .arena import REDZONE_BYTES, Arena, mask_ranges
+from .geometry import CacheGeometry
+from .intervals import as_ranges, intersect, subtract, total, union
+from .ownership import needed_ranges, owned_within
+from .plan import Plan, plan_segments
+from .report import KINDS, Audit, Name, make_audit
+
+__all__ = ["Audit", "audit_bytes", "audit_plan"]
+
+# A faulty write farther than this from its storage is not run.
+MAX_REDZONE_BYTES = 256 << 20
+
+
+def audit_plan(
+    plan: Plan,
+    geometry: CacheGeometry,
+    block_ids: Sequence[int],
+    *,
+    layers: str | Sequence[str] | None = None,
+    groups: Sequence[Name] | None = None,
+    pad_allowed: bool = False,
+) -> Audit:
+    """Judge a plan by arithmetic alone: no memory, no launch, any size of pool.
+
+    Args:
+        plan: the plan to judge, proven or not.
+        geometry: the geometry that it was made for.
+        block_ids: the blocks that would be zeroed.
+        layers, groups: what is to be zeroed in them, as in `CacheGeometry.select`.
+        pad_allowed: whether bytes of no view may be written (`absorb_pad`).
+
+    Raises:
+        UnknownBlockError: an id outside the pool.
+        PlanGeometryError: the plan was made for other storages or another number of blocks.
+        UnknownSelectionError, NothingSelectedError: see `CacheGeometry.select`.
+
+    The cost follows the blocks asked about and the bytes written out of place, not the number of blocks.
+
+    Example:
+        >>> from kvzero.specimens import named, uniform_page
+        >>> slab = named.geometry("packed-slab-51288")
+        >>> audit = audit_plan(uniform_page.plan(slab), slab, [99])
+        >>> audit.overrun_bytes, audit.stomped_bytes, audit.missed_bytes
+        (112320, 0, 0)
+    """
+    _check_blocks(geometry, block_ids)
+    _check_plan(plan, geometry)
+    views = geometry.select(layers, groups)
+    needed = needed_ranges(views, block_ids)
+    issued = plan.ranges(block_ids)
+    found: dict[str, dict[Name, np.ndarray]] = {kind: {} for kind in ("cleared", *KINDS)}
+    for storage in geometry.storages:
+        whole = as_ranges([(0, storage.nbytes)])
+        written = union(issued[storage.id])
+        wanted = needed.get(storage.id, as_ranges([]))
+        astray = subtract(intersect(written, whole), wanted)
+        here = [view for view in geometry.layers if view.storage == storage.id]
+        live = [owned_within(view, geometry.num_blocks, astray) for view in here]
+        stomped = union(np.concatenate([as_ranges([]), *live]))
+        found["cleared"][storage.id] = intersect(written, wanted)
+        found["overrun"][storage.id] = subtract(written, whole)
+        found["stomped"][storage.id] = stomped
+        found["missed"][storage.id] = subtract(wanted, written)
+        found["pad"][storage.id] = subtract(astray, stomped)
+    by_layer = {}
+    selected = {view.name for view in views}
+    for view in geometry.layers:
+        missed = found["missed"][view.storage] if view.name in selected else as_ranges([])
+        if len(missed):
+            missed = intersect(needed_ranges([view], block_ids)[view.storage], missed)
+        stomped = owned_within(view, geometry.num_blocks, found["stomped"][view.storage])
+        by_layer[view.name] = {"missed_bytes": total(missed), "stomped_bytes": total(stomped)}
+    return make_audit(
+        geometry, found, by_layer, block_ids, planner=plan.planner, witness="arithmetic", device="none",
+        needed_bytes=sum(total(ranges) for ranges in needed.values()),
+        written_bytes=sum(total(ranges) for ranges in issued.values()), pad_allowed=pad_allowed,
+    )  # fmt: skip
+
+
+def audit_bytes(
+    geometry: CacheGeometry,
+    block_ids: Sequence[int],
+    *,
+    planner: str = "kvzero",
+    device: str | torch.device = "cpu",
+    layers: str | Sequence[str] | None = None,
+    groups: Sequence[Name] | None = None,
+    absorb_pad: bool = False,
+) -> Audit:
+    """Judge a planner by memory: build an arena, zero the blocks with its own kernel, compare every byte.
+
+    Args:
+        geometry: the pool to lay out.
+        block_ids: the blocks to zero.
+        planner: "kvzero", a specimen of `kvzero.specimens.PLANNERS`, or "engine" for the dump's own segments.
+        device: torch device of the arena; on "cpu" the kernels run in Triton's interpreter.
+        layers, groups: what is to be zeroed, as in `CacheGeometry.select`; a specimen without `layers` plans the
+            layers of its era.
+        absorb_pad: for kvzero alone, see `plan_segments`; pad may then be written.
+
+    Raises:
+        UnknownBlockError: an id outside the pool; nothing is written.
+        RedzoneTooLargeError: a specimen would write so far away that no redzone catches it; it is not run.
+        ArenaTooLargeError: the arena does not fit in memory.
+        KvzeroError: whatever the planner itself raises.
+
+    Example:
+        >>> from kvzero.specimens import named
+        >>> audit_bytes(named.geometry("packed-slab-51288"), [99]).ok
+        True
+    """
+    _check_blocks(geometry, block_ids)
+    if planner == "kvzero":
+        plan = plan_segments(geometry, layers=layers, groups=groups, absorb_pad=absorb_pad)
+    else:
+        from . import specimens  # not needed, and its kernels not built, for kvzero's own plan
+
+        specimen = specimens.planner(planner)
+        plan = specimen.plan(geometry, layers=layers, groups=groups)
+    issued = plan.ranges(block_ids)
+    arena = Arena(geometry, device, redzone_bytes=_redzone_bytes(plan, geometry, issued))
+    if planner == "kvzero":
+        from .zeroer import BlockZeroer
+
+        BlockZeroer(plan, arena.storages).zero(list(block_ids))
+    elif block_ids:
+        specimen.write(plan, arena.storages, block_ids)
+    return arena.audit(
+        block_ids, layers=layers, groups=groups, planner=planner, pad_allowed=absorb_pad,
+        written_bytes=sum(total(ranges) for ranges in issued.values()),
+    )  # fmt: skip
+
+
+def from_masks(
+    arena: Arena,
+    block_ids: Sequence[int],
+    *,
+    layers: str | Sequence[str] | None,
+    groups: Sequence[Name] | None,
+    planner: str,
+    written_bytes: int | None,
+    pad_allowed: bool,
+) -> Audit:
+    """Judge what was written into an arena; see `Arena.audit`."""
+    geometry = arena.geometry
+    _check_blocks(geometry, block_ids)
+    views = geometry.select(layers, groups)
+    selected = {view.name for view in views}
+    ids = sorted(set(block_ids))
+    found: dict[str, dict[Name, np.ndarray]] = {kind: {} for kind in ("cleared", *KINDS)}
+    by_layer = {view.name: {"missed_bytes": 0, "stomped_bytes": 0} for view in geometry.layers}
+    needed_bytes = 0
+    for storage in geometry.storages:
+        before, changed, after = arena.changed(storage.id)
+        needed = arena.mark(views, storage.id, ids)
+        missed = needed & (arena.storages[storage.id] != 0)
+        astray = changed & ~needed
+        stomped = torch.zeros_like(astray)
+        if bool(astray.any()):
+            stomped = astray & arena.mark(geometry.layers, storage.id, None)
+        needed_bytes += int(needed.sum())
+        found["cleared"][storage.id] = mask_ranges(needed & changed)
+        found["stomped"][storage.id] = mask_ranges(stomped)
+        found["missed"][storage.id] = mask_ranges(missed)
+        found["pad"][storage.id] = mask_ranges(astray & ~stomped)
+        front = mask_ranges(before) - arena.redzone_bytes
+        found["overrun"][storage.id] = np.concatenate((front, mask_ranges(after) + storage.nbytes))
+        here = [view for view in geometry.layers if view.storage == storage.id]
+        if bool(missed.any()):
+            for view in here:
+                if view.name in selected:
+                    own = arena.mark([view], storage.id, ids)
+                    by_layer[view.name]["missed_bytes"] = int((own & missed).sum())
+        if bool(stomped.any()):
+            for view in here:
+                own = arena.mark([view], storage.id, None)
+                by_layer[view.name]["stomped_bytes"] = int((own & stomped).sum())
+    if written_bytes is None:
+        distinct = (kind for kind in found if kind != "missed")
+        written_bytes = sum(total(ranges) for kind in distinct for ranges in found[kind].values())
+    return make_audit(
+        geometry, found, by_layer, block_ids, planner=planner, witness="bytes", device=str(arena.device),
+        needed_bytes=needed_bytes, written_bytes=written_bytes, pad_allowed=pad_allowed,
+    )  # fmt: skip
+
+
+def _check_blocks(geometry: CacheGeometry, block_ids: Sequence[int]) -> None:
+    for block in block_ids:
+        if not 0 <= block < geometry.num_blocks:
+            raise errors.UnknownBlockError(
+                where=geometry.where, block_id=int(block), last_block_id=geometry.num_blocks - 1
+            )
+
+
+def _redzone_bytes(plan: Plan, geometry: CacheGeometry, issued: dict[Name, np.ndarray]) -> int:
+    """A redzone that holds every byte the plan will write outside a storage; the plan says how far that is."""
+    farthest_bytes = 0
+    for storage in geometry.storages:
+        ranges = issued[storage.id]
+        if len(ranges):
+            outside_bytes = max(-int(ranges[:, 0].min()), int(ranges[:, 1].max()) - storage.nbytes)
+            if outside_bytes > MAX_REDZONE_BYTES:
+                raise errors.RedzoneTooLargeError(
+                    where=geometry.where, planner=plan.planner, overrun_bytes=outside_bytes, storage=storage.id,
+                    limit_bytes=MAX_REDZONE_BYTES,
+                )  # fmt: skip
+            farthest_bytes = max(farthest_bytes, outside_bytes)
+    return max(REDZONE_BYTES, 2 * farthest_bytes)
+
+
+def _check_plan(plan: Plan, geometry: CacheGeometry) -> None:
+    pairs = {
+        "num_blocks": (plan.num_blocks, geometry.num_blocks),
+        "storages": (_sizes(plan.storages), _sizes(geometry.storages)),
+    }
+    for what, (ours, theirs) in pairs.items():
+        if ours != theirs:
+            raise errors.PlanGeometryError(
+                where=geometry.where, plan=plan.name, what=what, plan_value=ours, geometry_value=theirs
+            )
+
+
+def _sizes(storages) -> dict[Name, int]:
+    return {storage.id: storage.nbytes for storage in storages}
+
+
