@@ -1,0 +1,294 @@
+"""What a memory map shows, as plain data: nothing here draws.
+
+`memory_map_data` takes a geometry, and a plan or an audit or both, and answers three questions: what each byte
+of the whole pool is (folded into a grid), what each byte of a few chosen blocks is (exactly), and what a few
+hundred bytes around one point are (exactly). The totals count every byte of the pool, shown or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ...geometry import CacheGeometry
+from ...intervals import total, union
+from ...plan import Plan
+from ...report import Audit
+from ...views import Name
+from .atlas import Atlas, Cell, Fold
+from .bands import Band
+from .style import bytes_text
+from .whole_pool import planned_bytes
+
+MAX_ROWS, LEAST_ROWS = 8, 5
+EXPLICIT_RANGES = 400_000  # up to here the ranges of the whole pool are listed, beyond it they are counted
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryMapData:
+    """All that `memory_map` draws.
+
+    Args:
+        name, num_blocks, row_bytes: the pool; `row_bytes` are the bytes of one block over all bands.
+        labels: short names of the layers; not_zeroed: those that a fresh block leaves alone.
+        bands: see `bands`.
+        planner: who planned the write; "" without a plan or an audit.
+        blocks: the blocks that are written; None for the whole pool.
+        rows: the rows shown, in order.
+        window_bytes: the columns shown, half open.
+        cells: the cells of these rows and columns, in order.
+        fold: the whole pool, where the rows and columns shown are not all; else None.
+        focus: (storage, byte) that the byte panel is about.
+        byte_cells: the cells around it, in the order of addresses; their columns are offsets in the storage.
+        unit_bytes: bytes of one character of the byte panel, a divisor of all its edges.
+        totals: kind to distinct bytes over the whole pool; "needed" and "written_twice" where known.
+        first: the audit's first offender, or None.
+        sentence: what to see, in one sentence.
+    """
+
+    name: str
+    num_blocks: int
+    row_bytes: int
+    labels: tuple[str, ...]
+    not_zeroed: frozenset[int]
+    bands: tuple[Band, ...]
+    planner: str
+    blocks: tuple[int, ...] | None
+    rows: tuple[int, ...]
+    window_bytes: tuple[int, int]
+    cells: tuple[Cell, ...]
+    fold: Fold | None
+    focus: tuple[Name, int]
+    byte_cells: tuple[Cell, ...]
+    unit_bytes: int
+    totals: dict[str, int]
+    first: dict | None
+    sentence: str
+
+
+def memory_map_data(
+    geometry: CacheGeometry,
+    plan: Plan | None = None,
+    audit: Audit | None = None,
+    blocks: Iterable[int] | None = None,
+    layers: str | Sequence[str] | None = None,
+    groups: Sequence[Name] | None = None,
+    *,
+    rows: Iterable[int] | None = None,
+    focus: tuple[Name, int] | None = None,
+    sentence: str | None = None,
+) -> MemoryMapData:
+    """Work out a memory map.
+
+    Args:
+        geometry: the pool.
+        plan: what will be written; drawn where there is no audit.
+        audit: what was written (either witness); its ranges decide what each byte is.
+        blocks: the blocks that the plan is to zero; the audit's, or the whole pool, if None.
+        layers, groups: whose bytes to show: names or groups as in `CacheGeometry.select`. None shows the
+            surroundings of the focus.
+        rows: the blocks to show; chosen around what went wrong if None.
+        focus: (storage, byte) for the byte panel; the first offender, else an edge of a page, if None.
+        sentence: the sentence on top; the audit's own, or one about the plan or the layout, if None.
+
+    Raises:
+        UnknownSelectionError: a layer or group that the geometry does not have.
+
+    Example:
+        >>> from kvzero.workbook.toy import make_geometry
+        >>> from kvzero.plan import plan_segments
+        >>> pool = make_geometry(layers=4, num_blocks=4, order="BLNHC", pad_bytes=4)
+        >>> memory_map_data(pool, plan_segments(pool), blocks=[1]).totals
+        {'planned': 256}
+    """
+    atlas = Atlas(geometry)
+    chosen = _blocks(blocks, audit)
+    ranges = _state_ranges(geometry, plan, audit, chosen)
+    wanted = {view.name for view in geometry.select(layers, groups)} if layers or groups else None
+    place = focus or _focus(atlas, audit, chosen, wanted)
+    home = atlas.row_of(*place)
+    shown = tuple(rows) if rows is not None else _rows(atlas, audit, chosen, home, ranges)
+    window = atlas.window(atlas.column_of(*place), wanted)
+    local = ranges if ranges is not None else _near(geometry, plan, shown, place)
+    cells = tuple(cell for row in shown for cell in atlas.row_cells(row, window, local))
+    everything = window == (0, atlas.row_bytes) and set(range(geometry.num_blocks)) <= set(shown)
+    byte_cells, unit = atlas.byte_cells(place, local)
+    if ranges is None and plan is not None:
+        totals = {"planned": planned_bytes(plan, atlas.bands)}
+    else:
+        totals = {kind: _sum(found) for kind, found in (ranges or {}).items() if _sum(found)}
+    return MemoryMapData(
+        name=geometry.name,
+        num_blocks=geometry.num_blocks,
+        row_bytes=atlas.row_bytes,
+        labels=atlas.labels,
+        not_zeroed=frozenset(i for i, view in enumerate(geometry.layers) if not view.zeroed),
+        bands=tuple(atlas.bands),
+        planner=audit.planner if audit else (plan.planner if plan else ""),
+        blocks=chosen,
+        rows=shown,
+        window_bytes=window,
+        cells=cells,
+        fold=None if everything else atlas.fold(plan, ranges),
+        focus=place,
+        byte_cells=byte_cells,
+        unit_bytes=unit,
+        totals=totals,
+        first=audit.first if audit else None,
+        sentence=sentence or _sentence(geometry, plan, audit, chosen, totals, atlas),
+    )
+
+
+
+def memory_map_data(
+    geometry: CacheGeometry,
+    plan: Plan | None = None,
+    audit: Audit | None = None,
+    blocks: Iterable[int] | None = None,
+    layers: str | Sequence[str] | None = None,
+    groups: Sequence[Name] | None = None,
+    *,
+    rows: Iterable[int] | None = None,
+    focus: tuple[Name, int] | None = None,
+    sentence: str | None = None,
+) -> MemoryMapData:
+    """Work out a memory map.
+
+    Args:
+        geometry: the pool.
+        plan: what will be written; drawn where there is no audit.
+        audit: what was written (either witness); its ranges decide what each byte is.
+        blocks: the blocks that the plan is to zero; the audit's, or the whole pool, if None.
+        layers, groups: whose bytes to show: names or groups as in `CacheGeometry.select`. None shows the
+            surroundings of the focus.
+        rows: the blocks to show; chosen around what went wrong if None.
+        focus: (storage, byte) for the byte panel; the first offender, else the end of a page, if None.
+        sentence: the sentence on top; the audit's own, or one about the plan or the layout, if None.
+
+    Raises:
+        UnknownSelectionError: a layer or group that the geometry does not have.
+
+    Example:
+        >>> from kvzero.plan import plan_segments
+        >>> from kvzero.workbook.toy import make_geometry
+        >>> pool = make_geometry(layers=4, num_blocks=4, order="BLNHC", pad_bytes=4)
+        >>> memory_map_data(pool, plan_segments(pool), blocks=[1]).totals
+        {'planned': 256}
+    """
+    atlas = Atlas(geometry)
+    chosen = _blocks(blocks, audit)
+    ranges = _state_ranges(geometry, plan, audit, chosen)
+    wanted = {view.name for view in geometry.select(layers, groups)} if layers or groups else None
+    place = focus or _focus(atlas, audit, chosen, wanted)
+    home = atlas.row_of(*place)
+    shown = tuple(rows) if rows is not None else _rows(atlas, audit, chosen, home)
+    window = atlas.window(atlas.column_of(*place), wanted)
+    local = _near(geometry, plan, shown, home) if ranges is None else ranges
+    cells = tuple(cell for row in shown for cell in atlas.row_cells(row, window, local))
+    everything = window == (0, atlas.row_bytes) and set(range(geometry.num_blocks)) <= set(shown)
+    byte_cells, unit = atlas.byte_cells(place, local)
+    if ranges is None:
+        totals = {"planned": planned_bytes(plan, atlas.bands)}
+    else:
+        totals = {kind: _sum(found) for kind, found in ranges.items() if _sum(found)}
+    return MemoryMapData(
+        name=geometry.name,
+        num_blocks=geometry.num_blocks,
+        row_bytes=atlas.row_bytes,
+        labels=atlas.labels,
+        not_zeroed=frozenset(i for i, view in enumerate(geometry.layers) if not view.zeroed),
+        bands=tuple(atlas.bands),
+        planner=audit.planner if audit else (plan.planner if plan else ""),
+        blocks=chosen,
+        rows=shown,
+        window_bytes=window,
+        cells=cells,
+        fold=None if everything else atlas.fold(plan, ranges),
+        focus=place,
+        byte_cells=byte_cells,
+        unit_bytes=unit,
+        totals=totals,
+        first=audit.first if audit else None,
+        sentence=sentence or _sentence(geometry, plan, audit, chosen, totals, atlas),
+    )
+
+
+def _blocks(blocks: Iterable[int] | None, audit: Audit | None) -> tuple[int, ...] | None:
+    if blocks is not None:
+        return tuple(dict.fromkeys(int(block) for block in blocks))
+    return tuple(dict.fromkeys(audit.blocks)) if audit else None
+
+
+def _state_ranges(geometry: CacheGeometry, plan: Plan | None, audit: Audit | None, blocks):
+    """State to storage to sorted, disjoint ranges; None where the whole pool has too many to list."""
+    if audit is not None:
+        return audit.ranges
+    if plan is None:
+        return {}
+    if blocks is None and geometry.num_blocks * len(plan.segments) > EXPLICIT_RANGES:
+        return None
+    issued = plan.ranges(range(geometry.num_blocks) if blocks is None else blocks)
+    return {"planned": {storage: union(ranges) for storage, ranges in issued.items()}}
+
+
+def _near(geometry: CacheGeometry, plan: Plan, rows: Iterable[int], home: int):
+    """The planned ranges of the blocks that can reach these rows, where the whole pool is not listed."""
+    reach = max(-(-segment.span_bytes // segment.block_stride_bytes) for segment in plan.segments)
+    near = {row + step for row in {*rows, home} for step in range(-reach, reach + 1)}
+    issued = plan.ranges(sorted(near & set(range(geometry.num_blocks))))
+    return {"planned": {storage: union(ranges) for storage, ranges in issued.items()}}
+
+
+def _focus(atlas: Atlas, audit: Audit | None, blocks, wanted: set[str] | None) -> tuple[Name, int]:
+    """The first offender, else the end of a page: of one that is followed by pad, if there is one."""
+    if audit is not None and audit.first is not None:
+        return audit.first["storage"], audit.first["byte_offset"]
+    block = blocks[0] if blocks else min(1, atlas.geometry.num_blocks - 1)
+    names = [view.name for view in atlas.geometry.layers]
+    pieces = [
+        piece for piece in atlas.pieces() if not wanted or any(names[layer] in wanted for layer in piece[3])
+    ] or atlas.pieces()
+    starts = {piece[0] for piece in atlas.pieces()}
+    start, end, index, _, _ = next((piece for piece in pieces if piece[1] not in starts), pieces[0])
+    if end - atlas.bands[index].column_bytes >= atlas.bands[index].stride_bytes and len(pieces) > 1:
+        start, end, index, _, _ = pieces[0]
+    band = atlas.bands[index]
+    return band.storage, band.start_bytes + block * band.stride_bytes + end - band.column_bytes
+
+
+def _rows(atlas: Atlas, audit: Audit | None, blocks, home: int) -> tuple[int, ...]:
+    """The blocks to show: all if they are few, else those written, those damaged, and their neighbours."""
+    count = atlas.geometry.num_blocks
+    outside = [home] if audit is not None and audit.overrun_bytes and not 0 <= home < count else []
+    if count <= MAX_ROWS:
+        return tuple(sorted({*range(count), *outside}))
+    found: list[int] = [*outside, home] if audit is not None and audit.first is not None else []
+    for block in (blocks or (0, 1, count - 1))[:3]:
+        found += [block, block + 1, block - 1]
+    found = [row for row in dict.fromkeys(found) if 0 <= row < count or row in outside][: MAX_ROWS - 1]
+    inside = [row for row in found if row < count] or [count - 1]
+    for step in range(1, LEAST_ROWS):
+        near = [max(inside) + step, min(inside) - step]
+        found += [row for row in near if 0 <= row < count and row not in found][: max(0, LEAST_ROWS - len(found))]
+    return tuple(sorted(found))
+
+
+def _sum(by_storage) -> int:
+    return sum(total(ranges) for ranges in by_storage.values())
+
+
+def _sentence(geometry: CacheGeometry, plan: Plan | None, audit: Audit | None, blocks, totals, atlas: Atlas) -> str:
+    if audit is not None:
+        return audit.sentence()
+    if plan is not None:
+        count = geometry.num_blocks if blocks is None else len(blocks)
+        where = f"all {count:,} blocks" if blocks is None else f"{count:,} block{'' if count == 1 else 's'}"
+        segments = f"{len(plan.segments):,} segment{'' if len(plan.segments) == 1 else 's'}"
+        return f"The plan of {plan.planner}: {segments} clear {bytes_text(totals['planned'])} in {where}."
+    owned = sum(end - start for start, end, *_ in atlas.pieces())
+    pad = atlas.row_bytes - owned
+    rest = f", {pad:,} of them pad" if pad else ", none of them pad"
+    return (
+        f"{geometry.name}: {geometry.num_blocks:,} blocks of {len(geometry.layers)} layers; "
+        f"a block takes {bytes_text(atlas.row_bytes)}{rest}."
+    )

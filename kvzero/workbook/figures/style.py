@@ -1,0 +1,197 @@
+"""The one key of colours, glyphs and hatches, and the sheet that every figure is drawn on.
+
+A figure is one sheet measured in inches from its upper left corner, so that type and boxes have the size a
+reader gets. Colours are Okabe and Ito's, safe for colour-blind readers; each also has a glyph and a hatch,
+because colour is never the only sign.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import matplotlib as mpl
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import LineCollection, PolyCollection
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.path import Path
+from matplotlib.textpath import TextPath
+from matplotlib.transforms import Affine2D
+
+WIDTH_INCHES = 9.0
+BODY_POINTS, SMALL_POINTS, TITLE_POINTS = 9.5, 9.0, 11.0
+
+INK, SOFT, HAIR, PAPER = "#1a1a1a", "#595959", "#b8b8b8", "#ffffff"
+BLUE, SKY, GREEN, YELLOW = "#0072B2", "#56B4E9", "#009E73", "#F0E442"
+ORANGE, VERMILION, PURPLE, BLACK = "#E69F00", "#D55E00", "#CC79A7", "#000000"
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """How one kind of byte is shown: a word, a glyph, a fill, a hatch in its own colour, and the glyph's ink."""
+
+    word: str
+    glyph: str
+    fill: str
+    hatch: str = ""
+    line: str = HAIR
+    ink: str = INK
+
+
+# What a byte is in a figure. The order is that of the key below each figure, and the worst comes last: where
+# several kinds share a pixel, the last one is seen.
+SIGNS: dict[str, Sign] = {
+    "kept": Sign("kept: a layer's byte, not written", ".", "#e8eef3", ink="#8a949c"),
+    "idle_pad": Sign("pad: belongs to no layer", "-", "#f7f7f7", "....", "#bdbdbd", "#8a8a8a"),
+    "redzone": Sign("outside the storage", "~", "#e2e2e2", "////", "#ababab", "#7a7a7a"),
+    "planned": Sign("the plan writes here", "w", SKY, "", BLUE, INK),
+    "cleared": Sign("cleared: needed and written", "0", BLUE, "", "#4c9ccb", PAPER),
+    "pad": Sign("pad written: harmless luck", "p", PURPLE, "....", INK, INK),
+    "missed": Sign("missed: needed, left dirty", "?", YELLOW, "\\\\\\", "#a58f00", INK),
+    "stomped": Sign("stomped: live bytes of another", "X", VERMILION, "xxx", "#ffd9bf", PAPER),
+    "overrun": Sign("overrun: written outside the storage", "!", BLACK, "///", "#8a8a8a", PAPER),
+}
+COLOURS = {name: sign.fill for name, sign in SIGNS.items()}
+GLYPHS = {name: sign.glyph for name, sign in SIGNS.items()}
+HATCHES = {name: sign.hatch for name, sign in SIGNS.items()}
+
+# Layers take these in turn: pale enough that what a write did stands out, with a hatch each.
+OWNERS: tuple[Sign, ...] = (
+    Sign("", ".", "#d3e6f3", "", "#8fb9d6"),
+    Sign("", ".", "#d5ecdf", "////", "#a3cfb8"),
+    Sign("", ".", "#f6ead0", "\\\\\\\\", "#dcc288"),
+    Sign("", ".", "#ecdfec", "||||", "#cbaecb"),
+)
+
+
+def owner_sign(layer: int) -> Sign:
+    """The fill and hatch of a layer, by its index."""
+    return OWNERS[layer % len(OWNERS)]
+
+
+def bytes_text(count: int) -> str:
+    """A byte count for reading: exact below 10 KiB, else exact with its size in KiB, MiB or GiB.
+
+    >>> bytes_text(64), bytes_text(149_760)
+    ('64 B', '149,760 B (146.2 KiB)')
+    """
+    if count < 10_240:
+        return f"{count:,} B"
+    return f"{count:,} B ({round_bytes(count)})"
+
+
+def round_bytes(count: int) -> str:
+    """A byte count in the largest fitting unit, rounded.
+
+    >>> round_bytes(149_760), round_bytes(65_536)
+    ('146.2 KiB', '64 KiB')
+    """
+    size = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if size < 1024 or unit == "TiB":
+            break
+        size /= 1024
+    return f"{size:.1f}".removesuffix(".0") + f" {unit}"
+
+
+@lru_cache(maxsize=64)
+def glyph_path(glyph: str) -> Path:
+    """A character as an outline of height 1, centred at the origin."""
+    if glyph == ".":
+        return Path.unit_circle().transformed(Affine2D().scale(0.11))
+    path = TextPath((0, 0), glyph, size=1, prop=FontProperties(family="DejaVu Sans", weight="bold"))
+    box = path.get_extents()
+    return path.transformed(Affine2D().translate(-(box.x0 + box.x1) / 2, -(box.y0 + box.y1) / 2).scale(1, -1))
+
+
+def text_width(text: str, points: float = SMALL_POINTS, bold: bool = False) -> float:
+    """The width of a line of text in inches."""
+    return _em_width(text, bold) * points / 72
+
+
+@lru_cache(maxsize=8192)
+def _em_width(text: str, bold: bool) -> float:
+    wide = sum(_letter_em(letter, bold) for letter in text)
+    return wide
+
+
+@lru_cache(maxsize=1024)
+def _letter_em(letter: str, bold: bool) -> float:
+    if letter == " ":
+        return 0.348 if bold else 0.318
+    prop = FontProperties(family="DejaVu Sans", weight="bold" if bold else "normal")
+    pair = TextPath((0, 0), letter + letter, size=100, prop=prop).get_extents()
+    one = TextPath((0, 0), letter, size=100, prop=prop).get_extents()
+    return max(pair.x1 - one.x1, 0.0) / 100
+
+
+def wrap(text: str, width_inches: float, points: float, bold: bool = False) -> list[str]:
+    """Break text into lines that fit a width."""
+    average = text_width("the quick brown fox jumps over 1,234 bytes", points, bold) / 42
+    return textwrap.wrap(text, max(20, int(width_inches / average))) or [""]
+
+
+@dataclass
+class Sheet:
+    """A figure measured in inches from the upper left corner; boxes are gathered and drawn in few strokes."""
+
+    height_inches: float
+    width_inches: float = WIDTH_INCHES
+    _boxes: dict[tuple, list] = field(default_factory=dict)
+    _glyphs: dict[tuple, list] = field(default_factory=dict)
+    _lines: dict[tuple, list] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.figure = Figure(figsize=(self.width_inches, self.height_inches), facecolor=PAPER)
+        FigureCanvasAgg(self.figure)
+        self.axes = self.figure.add_axes((0, 0, 1, 1))
+        self.axes.set_axis_off()
+        self.axes.set_xlim(0, self.width_inches)
+        self.axes.set_ylim(self.height_inches, 0)
+
+    def box(self, x, y, width, height, sign: Sign, edge: str | None = None, line=0.6, over=0) -> None:
+        """A box filled and hatched by a sign."""
+        key = (sign.fill, sign.hatch, sign.line, edge, line, over)
+        self._boxes.setdefault(key, []).append(((x, y), (x + width, y), (x + width, y + height), (x, y + height)))
+
+    def outline(self, x, y, width, height, colour=INK, line=1.2, over=4) -> None:
+        """An empty box."""
+        corners = [(x, y), (x + width, y), (x + width, y + height), (x, y + height), (x, y)]
+        self._lines.setdefault((colour, line, "-", over), []).append(corners)
+
+    def stroke(self, points: Sequence[tuple[float, float]], colour=SOFT, line=0.8, dash="-", over=3) -> None:
+        """A line through points."""
+        self._lines.setdefault((colour, line, dash, over), []).append(list(points))
+
+    def glyph(self, x, y, sign: Sign, height=0.1) -> None:
+        """A sign's glyph centred at a point; its height is in inches."""
+        self._glyphs.setdefault((sign.glyph, sign.ink, height), []).append((x, y))
+
+    def text(self, x, y, words, points=SMALL_POINTS, colour=INK, align="left", valign="center", **more) -> None:
+        """Words at a point; more keywords go to matplotlib."""
+        self.axes.text(x, y, words, fontsize=points, color=colour, ha=align, va=valign, clip_on=False, **more)
+
+    def finish(self) -> Figure:
+        """Draw what was gathered and hand over the figure."""
+        for (fill, hatch, hatch_line, edge, width, over), corners in self._boxes.items():
+            boxes = PolyCollection(corners, facecolors=fill, edgecolors=edge or "none", linewidths=width if edge else 0)
+            boxes.set_zorder(1 + over / 10)
+            self.axes.add_collection(boxes, autolim=False)
+            if hatch:
+                lines = PolyCollection(corners, facecolors="none", edgecolors=hatch_line, linewidths=0, hatch=hatch)
+                lines.set_zorder(1.01 + over / 10)
+                self.axes.add_collection(lines, autolim=False)
+        for (colour, width, dash, over), strokes in self._lines.items():
+            lines = LineCollection(strokes, colors=colour, linewidths=width, linestyles=dash, zorder=2 + over / 10)
+            lines.set_capstyle("butt")
+            self.axes.add_collection(lines, autolim=False)
+        for (glyph, ink, height), points in self._glyphs.items():
+            path = glyph_path(glyph).transformed(Affine2D().scale(height * 1.35))
+            shapes = [path.vertices + point for point in points]
+            merged = Path.make_compound_path(*(Path(shape, path.codes) for shape in shapes))
+            self.axes.add_patch(mpl.patches.PathPatch(merged, facecolor=ink, linewidth=0, zorder=2.6))
+        self._boxes, self._lines, self._glyphs = {}, {}, {}
+        return self.figure
