@@ -2,6 +2,7 @@
 # make test   run the whole test suite, the notebooks included
 # make lab    open JupyterLab on the notebooks
 # make site   write the executed workbook as a static site into out/site
+# make lint   check the form of code and notebooks
 #
 # A server that brings its own torch keeps it with: make run SYSTEM_TORCH=1
 
@@ -19,7 +20,7 @@ endif
 VENV_PYTHON = $(VENV)/bin/python
 INSTALLED = $(VENV)/.installed
 
-.PHONY: run test lab site
+.PHONY: run test lab site lint
 .DELETE_ON_ERROR:
 
 run: $(INSTALLED)
@@ -33,6 +34,10 @@ lab: $(INSTALLED)
 
 site: $(INSTALLED)
 	$(VENV_PYTHON) -m kvzero run --html
+
+lint: $(INSTALLED)
+	$(VENV_PYTHON) -m ruff check
+	$(VENV_PYTHON) -m kvzero.workbook.canonical notebooks/*.ipynb
 
 # Set-up is done again only when what is to be installed has changed.
 $(INSTALLED): pyproject.toml constraints.txt

@@ -1,0 +1,36 @@
+"""Every notebook of the workbook through papermill and the gate, two at a time."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from kvzero.workbook.environment import pick_device
+from kvzero.workbook.runner import failure_text, run_notebook
+
+NOTEBOOKS = sorted((Path(__file__).parent.parent / "notebooks").glob("*.ipynb"))
+
+
+@pytest.fixture(scope="module")
+def executions(request, tmp_path_factory):
+    """A future per notebook that this session selected; the tests wait for theirs."""
+    out = tmp_path_factory.mktemp("executed")
+    device = pick_device()
+    selected = [
+        item.callspec.params["path"] for item in request.session.items if item.module is request.module
+    ]
+    with ThreadPoolExecutor(1 if device == "cuda" else 2) as pool:
+        yield {path: pool.submit(run_notebook, path, out, {"device": device}) for path in selected}
+
+
+@pytest.mark.notebook
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebook_proves_its_claims(executions, path):
+    result = executions[path].result()
+    assert result.proven, failure_text(result)
+    assert {state for _, state in result.ruling.exercises} <= {"unsolved"}, (
+        "committed with an answer filled in"
+    )

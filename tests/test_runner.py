@@ -1,0 +1,63 @@
+"""`kvzero run`, as a user calls it."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+import torch
+from tiny_notebooks import write_notebook
+
+from kvzero.__main__ import main
+from kvzero.errors import NotebookNotFoundError
+from kvzero.workbook.runner import find_notebooks
+
+
+@pytest.mark.notebook
+def test_run_prints_progress_then_the_claims_and_writes_the_executed_notebooks(tmp_path, capfd):
+    good = write_notebook(
+        tmp_path / "good.ipynb",
+        ["import sys\nprefix = sys.prefix"],
+        claims=(
+            'v.claim("the kernel is of this environment", measured=prefix, '
+            f'expected={sys.prefix!r})\nv.claim("size", measured=size, expected=5)'
+        ),
+    )
+    bad = write_notebook(tmp_path / "bad.ipynb", claims='v.claim("two is one", measured=2, expected=1)')
+    out = tmp_path / "out"
+    command = ["run", str(good), str(bad), "--device", "cpu", "-o", str(out), "-p", "size", "5"]
+    assert main(command) == 1
+    text = capfd.readouterr().out
+    assert "[ 1/2] proven  good  2 claims, " in text
+    assert "[ 2/2] FAILED  bad  0 of 1 claims, " in text
+    assert "  problem: claim failed: FAILED  two is one: 2 (= 1)" in text
+    assert text.endswith("\n1 of 2 notebooks proven, 2 of 3 claims proven\n")
+    assert sorted(path.name for path in out.iterdir()) == ["bad.ipynb", "good.ipynb"]
+
+
+@pytest.mark.notebook
+def test_run_exits_0_when_all_is_proven(tmp_path, capfd):
+    path = write_notebook(tmp_path / "good.ipynb")
+    assert main(["run", str(path), "--device", "cpu", "-o", str(tmp_path / "out")]) == 0
+    assert capfd.readouterr().out.endswith("\n1 of 1 notebooks proven, 1 of 1 claims proven\n")
+
+
+def test_a_path_that_is_no_notebook_is_refused(tmp_path, capfd):
+    missing = tmp_path / "no.ipynb"
+    assert main(["run", str(missing)]) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err.startswith(f"error [notebook-not-found]: {missing}: no such notebook.")
+    assert err.count("\n") == 1
+
+
+def test_a_folder_without_notebooks_is_refused(tmp_path):
+    with pytest.raises(NotebookNotFoundError):
+        find_notebooks(folder=tmp_path)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is there, so asking for it is no mistake")
+def test_a_gpu_that_is_not_there_is_refused(tmp_path, capfd):
+    path = write_notebook(tmp_path / "good.ipynb")
+    assert main(["run", str(path), "--device", "cuda", "-o", str(tmp_path / "out")]) == 2
+    assert "error [device-not-available]: device 'cuda' is not available here." in capfd.readouterr().err
