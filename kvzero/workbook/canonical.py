@@ -232,6 +232,8 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     left = 0
     for path in args.notebooks:
+        if not path.is_file():
+            parser.error(f"{path}: no such notebook")
         text = path.read_text(encoding="utf-8")
         if args.fix:
             mended = dumps(canonical(json.loads(text)))
