@@ -11,7 +11,7 @@ import torch
 from . import errors
 from .geometry import CacheGeometry
 from .intervals import as_ranges
-from .views import LayerView
+from .views import LayerView, Name
 
 ALIGNMENT_BYTES = 256
 REDZONE_BYTES = 4096
@@ -35,16 +35,17 @@ class Arena:
     Attributes:
         storages: storage id to a uint8 tensor of exactly the storage's bytes, aligned to 256 bytes.
         views: layer name to the layer's tensor over it, of the layer's dtype where torch knows it, else of an
-            integer of that size; a view that no torch tensor can describe (its offset or strides are not whole
-            elements from an aligned start) is uint8 with a last dimension of `itemsize`.
+            integer of that size; a view that no torch tensor can describe (its offset or strides are not
+            whole elements from an aligned start) is uint8 with a last dimension of `itemsize`.
 
     Raises:
         ArenaTooLargeError: the arena and one audit would not fit in the device's free memory.
 
     Example:
-        >>> geometry = CacheGeometry.from_dict({"name": "g", "num_blocks": 5, "storages": [{"id": 0, "nbytes": 240}],
-        ...     "layers": [{"name": "k", "storage": 0, "byte_offset": 12, "shape": [5, 4], "stride": [12, 1],
-        ...                 "itemsize": 4}]})
+        >>> layer = {"name": "k", "storage": 0, "byte_offset": 12, "shape": [5, 4], "stride": [12, 1],
+        ...          "itemsize": 4}
+        >>> geometry = CacheGeometry.from_dict(
+        ...     {"name": "g", "num_blocks": 5, "storages": [{"id": 0, "nbytes": 240}], "layers": [layer]})
         >>> arena = Arena(geometry)
         >>> _ = arena.views["k"][3].zero_()
         >>> arena.audit([3]).ok, arena.audit([2]).missed_bytes
@@ -93,7 +94,8 @@ class Arena:
             block_ids: the blocks that were to be zeroed.
             layers, groups: what was to be zeroed in them, as in `CacheGeometry.select`.
             planner: who wrote, for the report.
-            written_bytes: bytes the writer issued, each write counted; None takes the distinct bytes that changed.
+            written_bytes: bytes the writer issued, each write counted; None takes the distinct bytes that
+                changed.
             pad_allowed: whether bytes of no view may be written (`absorb_pad`).
 
         Returns:
@@ -116,7 +118,9 @@ class Arena:
         end = len(mask) - self.redzone_bytes
         return mask[: self.redzone_bytes], mask[self.redzone_bytes : end], mask[end:]
 
-    def mark(self, views: Sequence[LayerView], storage: int | str, block_ids: Sequence[int] | None) -> torch.Tensor:
+    def mark(
+        self, views: Sequence[LayerView], storage: Name, block_ids: Sequence[int] | None
+    ) -> torch.Tensor:
         """A mask of the storage's bytes that the views keep in the blocks: naive indexing, no arithmetic.
 
         Args:
@@ -138,7 +142,7 @@ class Arena:
 
 
 def byte_view(view: LayerView, data: torch.Tensor) -> torch.Tensor:
-    """The layer's view over a one-byte-per-byte tensor of its storage, with a last dimension of `itemsize`."""
+    """The layer's view over a mask or the bytes of its storage, with a last dimension of `itemsize`."""
     stride = [step * view.itemsize for step in view.stride]
     # Offset through slicing, so that the tensor's own place in its buffer counts too.
     return data[view.byte_offset :].as_strided((*view.shape, view.itemsize), (*stride, 1))

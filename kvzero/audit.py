@@ -108,8 +108,8 @@ def audit_bytes(
         block_ids: the blocks to zero.
         planner: "kvzero", a specimen of `kvzero.specimens.PLANNERS`, or "engine" for the dump's own segments.
         device: torch device of the arena; on "cpu" the kernels run in Triton's interpreter.
-        layers, groups: what is to be zeroed, as in `CacheGeometry.select`; a specimen without `layers` plans the
-            layers of its era.
+        layers, groups: what is to be zeroed, as in `CacheGeometry.select`; a specimen without `layers` plans
+            the layers of its era.
         absorb_pad: for kvzero alone, see `plan_segments`; pad may then be written.
 
     Raises:
@@ -172,7 +172,7 @@ def from_masks(
         stomped = torch.zeros_like(astray)
         if bool(astray.any()):
             stomped = astray & arena.mark(geometry.layers, storage.id, None)
-        needed_bytes += int(needed.sum())
+        needed_bytes += int(torch.count_nonzero(needed))
         found["cleared"][storage.id] = mask_ranges(needed & changed)
         found["stomped"][storage.id] = mask_ranges(stomped)
         found["missed"][storage.id] = mask_ranges(missed)
@@ -184,11 +184,11 @@ def from_masks(
             for view in here:
                 if view.name in selected:
                     own = arena.mark([view], storage.id, ids)
-                    by_layer[view.name]["missed_bytes"] = int((own & missed).sum())
+                    by_layer[view.name]["missed_bytes"] = int(torch.count_nonzero(own & missed))
         if bool(stomped.any()):
             for view in here:
                 own = arena.mark([view], storage.id, None)
-                by_layer[view.name]["stomped_bytes"] = int((own & stomped).sum())
+                by_layer[view.name]["stomped_bytes"] = int(torch.count_nonzero(own & stomped))
     if written_bytes is None:
         distinct = (kind for kind in found if kind != "missed")
         written_bytes = sum(total(ranges) for kind in distinct for ranges in found[kind].values())
@@ -207,7 +207,7 @@ def _check_blocks(geometry: CacheGeometry, block_ids: Sequence[int]) -> None:
 
 
 def _redzone_bytes(plan: Plan, geometry: CacheGeometry, issued: dict[Name, np.ndarray]) -> int:
-    """A redzone that holds every byte the plan will write outside a storage; the plan says how far that is."""
+    """A redzone that holds all that the plan will write outside a storage; the plan says how far that is."""
     farthest_bytes = 0
     for storage in geometry.storages:
         ranges = issued[storage.id]
@@ -215,8 +215,8 @@ def _redzone_bytes(plan: Plan, geometry: CacheGeometry, issued: dict[Name, np.nd
             outside_bytes = max(-int(ranges[:, 0].min()), int(ranges[:, 1].max()) - storage.nbytes)
             if outside_bytes > MAX_REDZONE_BYTES:
                 raise errors.RedzoneTooLargeError(
-                    where=geometry.where, planner=plan.planner, overrun_bytes=outside_bytes, storage=storage.id,
-                    limit_bytes=MAX_REDZONE_BYTES,
+                    where=geometry.where, planner=plan.planner, overrun_bytes=outside_bytes,
+                    storage=storage.id, limit_bytes=MAX_REDZONE_BYTES,
                 )  # fmt: skip
             farthest_bytes = max(farthest_bytes, outside_bytes)
     return max(REDZONE_BYTES, 2 * farthest_bytes)
@@ -236,5 +236,3 @@ def _check_plan(plan: Plan, geometry: CacheGeometry) -> None:
 
 def _sizes(storages) -> dict[Name, int]:
     return {storage.id: storage.nbytes for storage in storages}
-
-

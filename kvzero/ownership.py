@@ -80,9 +80,10 @@ def owners_of_byte(geometry: CacheGeometry, storage: int | str, byte_offset: int
     """The (layer name, block id) pairs whose pages hold this byte, in the order of the geometry's layers.
 
     Example:
-        >>> geometry = CacheGeometry.from_dict({"name": "g", "num_blocks": 5, "storages": [{"id": 0, "nbytes": 240}],
-        ...     "layers": [{"name": "k", "storage": 0, "byte_offset": 12, "shape": [5, 4], "stride": [12, 1],
-        ...                 "itemsize": 4}]})
+        >>> layer = {"name": "k", "storage": 0, "byte_offset": 12, "shape": [5, 4], "stride": [12, 1],
+        ...          "itemsize": 4}
+        >>> geometry = CacheGeometry.from_dict(
+        ...     {"name": "g", "num_blocks": 5, "storages": [{"id": 0, "nbytes": 240}], "layers": [layer]})
         >>> owners_of_byte(geometry, 0, 61), owners_of_byte(geometry, 0, 29)
         ([('k', 1)], [])
     """
@@ -119,7 +120,8 @@ def _contiguous_run(dims: Dims, itemsize: int) -> tuple[Dims, int]:
 def _walk(base: int, dims: Dims, run_bytes: int, windows: np.ndarray, block_dim: tuple[int, int] | None):
     """Every run that meets a window: (run starts, window starts, window stops, indices along `block_dim`).
 
-    One dimension at a time, outermost first; an index is kept only if what lies below it can reach the window.
+    One dimension at a time, outermost first; an index is kept only if what lies below it can reach the
+    window.
     """
     starts = np.full(len(windows), base, dtype=np.int64)
     low, high = windows[:, 0], windows[:, 1]

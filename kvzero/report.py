@@ -1,13 +1,14 @@
 """`Audit`: the verdict on a write, as counts, ranges, one sentence and a text map.
 
-Counts are distinct bytes: `missed` (needed, left dirty), `stomped` (written, but live for another block or for
-a layer that is not to be zeroed), `pad` (written, belongs to no view), `overrun` (written outside the storage).
+Counts are distinct bytes: `missed` (needed, left dirty), `stomped` (written, but live for another block or
+for a layer that is not to be zeroed), `pad` (written, belongs to no view), `overrun` (written outside the
+storage).
 """
 
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,9 +35,10 @@ class Audit:
         missed_bytes, stomped_bytes, pad_bytes, overrun_bytes: distinct bytes, see the top of this file.
         needed_bytes: distinct bytes that were to be zeroed.
         written_bytes: bytes issued, each write counted, so a byte written twice counts twice.
-        first: the first offender of the worst kind present (overrun, stomped, missed, pad): `kind`, `storage`,
-            `byte_offset` (in the storage; below 0 before it), `layer` and `block` of its owner (None where no
-            view owns it), and `owners`, all (layer, block) pairs; None if there is no offender.
+        first: the first offender of the worst kind present (overrun, stomped, missed, pad): `kind`,
+            `storage`, `byte_offset` (in the storage; below 0 before it), `layer` and `block` of its owner
+            (None where no view owns it), and `owners`, all (layer, block) pairs; None if there is no
+            offender.
         by_layer: layer name to `missed_bytes` and `stomped_bytes`, distinct bytes of that layer's own pages.
         ranges: kind ("cleared" and the four above) to storage id to sorted (start, stop) byte ranges.
         geometry: what was audited.
@@ -82,7 +84,8 @@ class Audit:
         text = done[0] if len(done) == 1 else ", ".join(done[:-1]) + " and " + done[-1]
         first = self.first
         owner = f" ({first['layer']}, block {first['block']})" if first["layer"] is not None else ""
-        return f"{who}: {text}; first {first['kind']} byte: {first['byte_offset']:,} of storage {first['storage']}{owner}."
+        where = f"{first['byte_offset']:,} of storage {first['storage']}{owner}"
+        return f"{who}: {text}; first {first['kind']} byte: {where}."
 
     def text_map(self, *, columns: int = 48, max_rows: int = 12) -> str:
         """The verdict as text: the sentence, blocks as rows, folded bytes as columns, the legend.
@@ -108,31 +111,38 @@ class Audit:
         return self.text_map()
 
     def _repr_html_(self) -> str:
-        return f'<pre role="img" aria-label="{html.escape(self.sentence())}">{html.escape(self.text_map())}</pre>'
+        return f"<pre>{html.escape(self.text_map())}</pre>"
 
 
 def make_audit(geometry: CacheGeometry, found, by_layer, block_ids, **facts) -> Audit:
     counts = {f"{kind}_bytes": sum(total(ranges) for ranges in found[kind].values()) for kind in KINDS}
     blocks = tuple(int(block) for block in block_ids)
     first = _first(geometry, found, set(blocks))
-    return Audit(**facts, **counts, blocks=blocks, first=first, by_layer=by_layer, ranges=found, geometry=geometry)
+    return Audit(
+        **facts, **counts, blocks=blocks, first=first, by_layer=by_layer, ranges=found, geometry=geometry
+    )
 
 
-def _first(geometry: CacheGeometry, found: Mapping[str, Mapping[Name, np.ndarray]], blocks: set[int]) -> dict[str, Any] | None:
+def _first(geometry: CacheGeometry, found, blocks: set[int]) -> dict[str, Any] | None:
     for kind in KINDS:
         for storage in geometry.storages:
             ranges = found[kind][storage.id]
             if len(ranges) == 0:
                 continue
             byte_offset = int(ranges[0, 0])
-            owners = owners_of_byte(geometry, storage.id, byte_offset) if kind in ("stomped", "missed") else []
+            owned = kind in ("stomped", "missed")
+            owners = owners_of_byte(geometry, storage.id, byte_offset) if owned else []
             if kind == "missed":  # a byte may also belong to a block that nobody asked to zero
                 owners = [owner for owner in owners if owner[1] in blocks]
             layer, block = owners[0] if owners else (None, None)
             return {
-                "kind": kind, "storage": storage.id, "byte_offset": byte_offset, "layer": layer, "block": block,
+                "kind": kind,
+                "storage": storage.id,
+                "byte_offset": byte_offset,
+                "layer": layer,
+                "block": block,
                 "owners": [list(owner) for owner in owners],
-            }  # fmt: skip
+            }
     return None
 
 

@@ -3,8 +3,8 @@
 Each planner module has `NAME`, `ERA` (the upstream changes that open and close it), `plan(geometry)`, which
 returns an unproven `Plan` or raises what its users saw, `launch(plan, num_ids)`, `write(plan, storages,
 block_ids)` with the kernel of its time, and `MUST_DO`, what it has to do on named geometries. They are
-reconstructions from the upstream threads they cite, not copies of the upstream code. `engine` is the exception:
-it takes the segments that the engine itself stated in a dump.
+reconstructions from the upstream threads they cite, not copies of the upstream code. `engine` is the
+exception: it takes the segments that the engine itself stated in a dump.
 
 The id paths, `shared_id_buffer` and `ring_id_buffer`, run on a real stream or on `stream_model`.
 """

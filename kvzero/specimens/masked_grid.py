@@ -1,9 +1,10 @@
 """The planner and launch of #52058 (to #51718): a 3-D grid of masked 1,024-word chunks, all attention layers.
 
 #51749 zeroed every attention spec, #52058 a day later repaired the launch that this overflowed: ids, segments
-and chunks each get a grid dimension, every chunk is 1,024 words, and the last one is masked. 2.9 billion programs
-become 12.4 million. The planning is still the hull of #50276, so heads outside the block still wipe other blocks;
-short pages still get as many chunk slots as the longest, so on mixed pages nearly half of the programs are empty.
+and chunks each get a grid dimension, every chunk is 1,024 words, and the last one is masked. 2.9 billion
+programs become 12.4 million. The planning is still the hull of #50276, so heads outside the block still wipe
+other blocks; short pages still get as many chunk slots as the longest, so on mixed pages nearly half of the
+programs are empty.
 
 Of views that start at one address the first still wins, so a wider one that is overlaid on it loses its end;
 #51718 keeps the widest.

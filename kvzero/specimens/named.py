@@ -9,11 +9,11 @@ from ..geometry import CacheGeometry
 
 
 def packed_slab() -> CacheGeometry:
-    """Four latent layers packed side by side in one slab: the geometry of #50276 and of the test in #51288."""
+    """Four latent layers packed side by side in one slab, as in #50276 and in the test of #51288."""
     layers = [
         {
-            "name": f"layer.{index}", "storage": "slab", "byte_offset": 37_440 * index, "shape": [100, 64, 584],
-            "stride": [149_760, 584, 1], "itemsize": 1, "dtype": "uint8", "spec_kind": "mla_attention",
+            "name": f"layer.{index}", "storage": "slab", "byte_offset": 37_440 * index, "shape": [100, 64,
+            584], "stride": [149_760, 584, 1], "itemsize": 1, "dtype": "uint8", "spec_kind": "mla_attention",
         }
         for index in range(4)
     ]  # fmt: skip
@@ -43,7 +43,9 @@ def blocks_outermost() -> CacheGeometry:
 
 def kv_outermost() -> CacheGeometry:
     """One layer (K/V, blocks, tokens, heads, dim) in bf16: two ranges per block, half a tensor apart."""
-    return _geometry("kv-outermost", 8, {0: 524_288}, [_attention("layer.0", 0, (2, 8, 16, 8, 128), block_dim=1)])
+    return _geometry(
+        "kv-outermost", 8, {0: 524_288}, [_attention("layer.0", 0, (2, 8, 16, 8, 128), block_dim=1)]
+    )
 
 
 def kv_outermost_one_block() -> CacheGeometry:
@@ -57,8 +59,8 @@ def overlaid() -> CacheGeometry:
     sizes = {"g1.big": 32_768, "g1.small": 8_192, "g2.huge": 65_536}
     layers = [
         {
-            "name": name, "storage": 0, "byte_offset": 0, "shape": [4, page], "stride": [65_536, 1], "itemsize": 1,
-            "dtype": "uint8", "group": int(name[1]), "spec_kind": "mla_attention",
+            "name": name, "storage": 0, "byte_offset": 0, "shape": [4, page], "stride": [65_536, 1],
+            "itemsize": 1, "dtype": "uint8", "group": int(name[1]), "spec_kind": "mla_attention",
         }
         for name, page in sizes.items()
     ]  # fmt: skip
@@ -79,14 +81,16 @@ def _attention(name: str, storage: int, shape: tuple[int, ...], block_dim: int) 
     for size in reversed(shape[1:]):
         stride.insert(0, stride[0] * size)
     return {
-        "name": name, "storage": storage, "byte_offset": 0, "shape": list(shape), "stride": stride, "itemsize": 2,
-        "dtype": "bfloat16", "block_dim": block_dim, "spec_kind": "full_attention",
+        "name": name, "storage": storage, "byte_offset": 0, "shape": list(shape), "stride": stride,
+        "itemsize": 2, "dtype": "bfloat16", "block_dim": block_dim, "spec_kind": "full_attention",
     }  # fmt: skip
 
 
 def _geometry(name: str, num_blocks: int, sizes: dict, layers: list[dict]) -> CacheGeometry:
     storages = [{"id": key, "nbytes": nbytes} for key, nbytes in sizes.items()]
-    return CacheGeometry.from_dict({"name": name, "num_blocks": num_blocks, "storages": storages, "layers": layers})
+    return CacheGeometry.from_dict(
+        {"name": name, "num_blocks": num_blocks, "storages": storages, "layers": layers}
+    )
 
 
 NAMED: dict[str, Callable[[], CacheGeometry]] = {

@@ -1,9 +1,10 @@
 """The planner of #49704 (to #50276): a page size per segment, the block stride still taken for the page.
 
 #49696 was a crash: pages of 2,112 and 10,496 words. #49704 gave each segment its own page, and the launch one
-chunk size for all: the smallest of the pages' power-of-two divisors, up to 1,024 words. That keeps every store
-unmasked and drags the chunk of a mixed model down to the worst page's, 64 words for GLM-5.2 and 4 for pages of
-292 words; every segment gets as many chunk slots as the longest page, so short pages get empty programs.
+chunk size for all: the smallest of the pages' power-of-two divisors, up to 1,024 words. That keeps every
+store unmasked and drags the chunk of a mixed model down to the worst page's, 64 words for GLM-5.2 and 4 for
+pages of 292 words; every segment gets as many chunk slots as the longest page, so short pages get empty
+programs.
 
 Stride and span are one number here too: packed slabs are wiped as by the uniform-page planner, and since that
 one often refused them first, mixed slabs are wiped from here on.

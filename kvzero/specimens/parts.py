@@ -17,8 +17,8 @@ from ..views import LayerView, Name, Segment
 
 WORD_BYTES = 4
 MAX_CHUNK_WORDS = 1024
-# Until #51749 only specs of full attention (the latent, MLA, kind among them) were zeroed; a file that names no
-# kind is taken as full attention.
+# Until #51749 only specs of full attention (the latent, MLA, kind among them) were zeroed; a file that names
+# no kind is taken as full attention.
 FULL_ATTENTION_KINDS = ("full_attention", "mla_attention", "")
 
 
@@ -27,8 +27,8 @@ def views_of_the_time(
 ) -> tuple[LayerView, ...]:
     """The views that an era zeroed: those asked for by name, else the zeroed ones of its spec kinds.
 
-    A view that starts where an earlier one starts is dropped: every era kept a set of seen addresses. Keeping the
-    first, not the widest, lost bytes of overlaid groups until #51718.
+    A view that starts where an earlier one starts is dropped: every era kept a set of seen addresses. Keeping
+    the first, not the widest, lost bytes of overlaid groups until #51718.
     """
     selected = geometry.select(layers, groups)
     if layers is None and kinds is not None:
@@ -74,7 +74,7 @@ def require_words(planner: str, geometry: CacheGeometry, view: LayerView, **size
 
 
 def unproven_plan(planner: str, geometry: CacheGeometry, segments: Iterable[Segment], layers, groups) -> Plan:
-    """A plan as an old planner left it: nothing checked. What it needs is today's selection, not the era's."""
+    """A plan as an old planner left it, unchecked; what it needs is today's selection, not the era's."""
     needed = needed_ranges(geometry.select(layers, groups), [0])
     return Plan(
         planner=planner,
@@ -134,7 +134,7 @@ def flat_launch(plan: Plan, num_ids: int | None, limits: DeviceLimits | None) ->
 
 
 def tables(plan: Plan, storages: Mapping[Name, torch.Tensor], block_ids: Sequence[int]):
-    """What the old kernels read: int64 tensors of addresses, strides (words), spans (words) and ids, on device."""
+    """What the old kernels read: int64 tensors of addresses, strides (words), spans (words) and ids."""
     device = next(iter(storages.values())).device
     columns = (
         [storages[segment.storage].data_ptr() + segment.base_bytes for segment in plan.segments],

@@ -1,12 +1,13 @@
 """The planner of #50276 (to #52058): stride and span apart; the span is the hull of the inner dimensions.
 
 The distance between blocks comes from the block dimension, the span from all dimensions that are neither the
-block's nor unrolled: last byte minus first, plus one element. Kernel blocks of a block become segments of their
-own. Packed slabs come out right.
+block's nor unrolled: last byte minus first, plus one element. Kernel blocks of a block become segments of
+their own. Packed slabs come out right.
 
 The span is the hull of a view, so it covers its holes: heads outside the block (LHBNC) give a span over many
-blocks, and interleaved layers (BHLNC) are written once by each layer. Nothing is held against the storage's end.
-The launch is still the flat grid with one chunk for all, which overflowed once short pages joined (#52058).
+blocks, and interleaved layers (BHLNC) are written once by each layer. Nothing is held against the storage's
+end. The launch is still the flat grid with one chunk for all, which overflowed once short pages joined
+(#52058).
 
 The layers are those before #51749: full attention only, so overlaid groups lose bytes.
 """
@@ -125,7 +126,8 @@ MUST_DO = (
         source="derived: pad of the latent layers that overlaid state caches own",
     ),
     MustDo(
-        "llama3_8b_bf16__LHBNC", (0,), audit={"missed_bytes": 0, "stomped_bytes": 12_845_056, "overrun_bytes": 0},
+        "llama3_8b_bf16__LHBNC", (0,),
+        audit={"missed_bytes": 0, "stomped_bytes": 12_845_056, "overrun_bytes": 0},
     ),
     MustDo("gptoss_18sw_18full__LHBNC", (0,), audit={"stomped_bytes": 3_612_672, "overrun_bytes": 0}),
     MustDo(

@@ -7,8 +7,8 @@ dimension and their stride exceeds the block's. The launch is one flat grid; the
 two, up to 1,024 words, that divides the page.
 
 Right for blocks outermost and for K/V outermost. It refuses mixed pages (#49696). In a packed slab the stride
-covers all layers, so it wipes the start of the next block and runs past the last one (#50276), and the assertion
-passes, since all strides are equal. Heads outside the block (LHBNC) are missed but for the first.
+covers all layers, so it wipes the start of the next block and runs past the last one (#50276), and the
+assertion passes, since all strides are equal. Heads outside the block (LHBNC) are missed but for the first.
 
 The layers are those of July: specs of full attention, latent kind included (#37530 tells that the first
 version took plain full attention only).
@@ -114,7 +114,8 @@ MUST_DO = (
     MustDo("blocks-outermost", (1, 3), audit=clean(262_144), source="#35219, what it was made for"),
     MustDo("kv-outermost", (7,), audit=clean(65_536), source="#35219"),
     MustDo(
-        "kv-outermost-one-block", (0,), audit={"missed_bytes": 32_768, "needed_bytes": 65_536, "stomped_bytes": 0},
+        "kv-outermost-one-block", (0,),
+        audit={"missed_bytes": 32_768, "needed_bytes": 65_536, "stomped_bytes": 0},
         source="derived: V is never found where its stride equals the block stride",
     ),
     MustDo("odd-page", raises=parts.WordAlignmentError, facts={"value_bytes": 1_026}, source="derived"),
@@ -128,18 +129,26 @@ MUST_DO = (
     ),
     MustDo(
         "packed-slab-51288", (99,),
-        audit={"missed_bytes": 0, "stomped_bytes": 0, "pad_bytes": 256, "overrun_bytes": 112_320}, source="#50276",
+
+        audit={"missed_bytes": 0, "stomped_bytes": 0, "pad_bytes": 256, "overrun_bytes": 112_320},
+        source="#50276",
     ),
     MustDo(
         "packed-slab-51288", (98,),
-        audit={"missed_bytes": 0, "stomped_bytes": 112_128, "pad_bytes": 448, "overrun_bytes": 0}, source="#52709",
+
+        audit={"missed_bytes": 0, "stomped_bytes": 112_128, "pad_bytes": 448, "overrun_bytes": 0},
+        source="#52709",
     ),
     MustDo(
         "dsv4_c4_mla_only__BLHNC", (3,),
-        audit={"missed_bytes": 0, "stomped_bytes": 112_128, "pad_bytes": 448, "overrun_bytes": 0}, source="#50276",
+
+        audit={"missed_bytes": 0, "stomped_bytes": 112_128, "pad_bytes": 448, "overrun_bytes": 0},
+        source="#50276",
     ),
     MustDo(
-        "dsv4_c4_mla_only__BLHNC", (15,), audit={"stomped_bytes": 0, "overrun_bytes": 112_320}, source="#50276",
+        "dsv4_c4_mla_only__BLHNC", (15,),
+        audit={"stomped_bytes": 0, "overrun_bytes": 112_320},
+        source="#50276",
     ),
     MustDo("dsv4_c4_full__BLHNC", (3,), audit={"missed_bytes": 0, "stomped_bytes": 175_296}),
     MustDo("dsv4_c4_full__BLHNC", (15,), audit={"missed_bytes": 0, "overrun_bytes": 175_680}),
