@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,52 +10,54 @@ import torch
 
 from .errors import IdOutOfRangeError, IdTypeError
 
-NOTHING_WRITTEN = "Nothing was written."
+HostIds = Sequence[int] | np.ndarray | torch.Tensor
+
 _largest = np.maximum.reduce
 
 
-def host_ids(block_ids: Sequence[int] | np.ndarray | torch.Tensor) -> np.ndarray:
-    """The ids as a one-dimensional integer array.
+def checked_ids(block_ids: HostIds, plan) -> np.ndarray:
+    """The ids as an int64 array, all inside the plan's pool.
 
     Args:
         block_ids: a list or other sequence of integers, a NumPy array, or a CPU tensor; any integer type.
+        plan: gives the pool's number of blocks, and the segment that an error names.
 
     Returns:
-        An integer array of shape (ids,); it may share memory with an array or tensor that was given.
+        An int64 array of shape (ids,); it may share memory with what was given.
 
     Raises:
         IdTypeError: not one-dimensional, or holds anything but integers; bools and floats are refused.
+        IdOutOfRangeError: an id below 0 or not below `plan.num_blocks`.
 
     Example:
-        >>> host_ids([3, 1]).tolist()
+        >>> checked_ids([3, 1], plan).tolist()        # doctest: +SKIP
         [3, 1]
     """
-    if isinstance(block_ids, np.ndarray):
-        array = block_ids
-    elif isinstance(block_ids, torch.Tensor):
-        array = block_ids.detach().numpy()
-    elif isinstance(block_ids, (str, bytes)) or not isinstance(block_ids, Sequence):
-        raise IdTypeError(given=type(block_ids).__name__)
-    else:
-        wrong = next((kind for kind in map(type, block_ids) if not issubclass(kind, (int, np.integer))), None)
-        if wrong is not None or bool in map(type, block_ids):
-            raise IdTypeError(given=f"a {type(block_ids).__name__} that holds {(wrong or bool).__name__}")
-        try:
-            array = np.array(block_ids, dtype=np.int64)
-        except OverflowError:
-            array = np.array(block_ids, dtype=object)
-    if array.ndim != 1:
-        raise IdTypeError(given=f"an array of shape {array.shape}")
-    if array.dtype.kind not in "iuO" and array.size:
-        raise IdTypeError(given=f"an array of {array.dtype}")
-    return array
+    array = _integers(block_ids)
+    if array.size:
+        outside = (array < 0) | (array >= plan.num_blocks)
+        if outside.any():
+            raise out_of_range(int(array[outside.argmax()]), plan, "Nothing was written.")
+    return np.ascontiguousarray(array, dtype=np.int64)
 
 
-def refuse_outside(ids: np.ndarray, plan, outcome: str = NOTHING_WRITTEN) -> None:
-    """Raises `IdOutOfRangeError` for the first id that is not a block of the plan's pool."""
-    for block_id in ids.tolist():
-        if not 0 <= block_id < plan.num_blocks:
-            raise out_of_range(block_id, plan, outcome)
+def _integers(block_ids: HostIds) -> np.ndarray:
+    if isinstance(block_ids, torch.Tensor):
+        block_ids = block_ids.detach().numpy()
+    if not isinstance(block_ids, np.ndarray):
+        if isinstance(block_ids, (str, bytes)) or not isinstance(block_ids, Sequence):
+            raise IdTypeError(given=f"a {type(block_ids).__name__}")
+        for kind in set(map(type, block_ids)):
+            if kind is bool or not issubclass(kind, (int, np.integer)):
+                raise IdTypeError(given=f"a {type(block_ids).__name__} that holds a {kind.__name__}")
+        # Python integers of any size, so that one beyond 64 bits is refused as any other outside the pool.
+        wide = any(not -(2**63) <= block_id < 2**63 for block_id in block_ids)
+        block_ids = np.array(block_ids, dtype=object if wide else np.int64)
+    if block_ids.ndim != 1:
+        raise IdTypeError(given=f"an array of shape {block_ids.shape}")
+    if block_ids.size and block_ids.dtype.kind not in "iuO":
+        raise IdTypeError(given=f"an array of {block_ids.dtype}")
+    return block_ids
 
 
 def out_of_range(block_id: int, plan, outcome: str) -> IdOutOfRangeError:
@@ -71,6 +74,28 @@ def out_of_range(block_id: int, plan, outcome: str) -> IdOutOfRangeError:
     )
 
 
-def all_inside(ids: np.ndarray, num_blocks: int) -> bool:
-    """Whether every id of a non-empty int64 array is a block; a negative one reads as a huge unsigned one."""
-    return int(_largest(ids.view(np.uint64))) < num_blocks
+def fill_fast(slot: np.ndarray, slot_bytes: memoryview, block_ids: HostIds, num_blocks: int) -> bool:
+    """Copies ids into a slot and checks them there, without a pass of Python over them.
+
+    Args:
+        slot: int64, shape (ids,).
+        slot_bytes: the same memory as bytes.
+        block_ids: as many ids as the slot holds.
+        num_blocks: blocks of the pool.
+
+    Returns:
+        False where this cannot vouch for the ids; `checked_ids` then says what is wrong, or takes them.
+    """
+    if type(block_ids) is list:
+        if list(map(type, block_ids)).count(int) != len(block_ids):
+            return False
+        try:
+            struct.pack_into(f"{len(block_ids)}q", slot_bytes, 0, *block_ids)
+        except struct.error:
+            return False
+    elif type(block_ids) is np.ndarray and block_ids.dtype == np.int64 and block_ids.ndim == 1:
+        slot[:] = block_ids
+    else:
+        return False
+    # A negative id reads as a huge unsigned one.
+    return _largest(slot.view(np.uint64)) < num_blocks

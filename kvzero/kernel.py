@@ -5,22 +5,25 @@ Annotations are evaluated here (no ``from __future__``): Triton reads them.
 
 import os
 
+import torch
 import triton
 import triton.language as tl
 
 from .launch import WARPS_PER_PROGRAM
 
-# `CompiledKernel.run` takes the same arguments in these versions (see tests/test_kernel.py); in any other the
-# public `kernel[grid](...)` launches, at about four times the host cost.
+# `CompiledKernel.run` takes the same arguments in these versions (tests/test_kernel.py holds it to that);
+# in any other the public `kernel[grid](...)` launches, at several times the host cost.
 FAST_LAUNCH_VERSIONS = ((3, 6), (3, 7), (3, 8), (3, 9))
 TRITON_VERSION = tuple(int(part) for part in triton.__version__.split(".")[:2])
 
 
 def jit_both(function, **options):
-    """Decorates one Triton function twice.
+    """Decorates one Triton function twice, as compiled and as interpreted.
 
-    Triton decides when it decorates, from ``TRITON_INTERPRET``, whether a function is compiled or interpreted; a
-    process that has CPU and GPU tensors needs both.
+    Triton decides when it decorates, from ``TRITON_INTERPRET``, which of the two a function is; a process
+    that has CPU and GPU tensors needs both. The function may use the builtins of `triton.language` (load,
+    store, arange, where, full), but not its own jitted helpers (zeros, cdiv, sum): those were decorated
+    once, when it was imported.
 
     Args:
         function: the plain Python function.
@@ -36,7 +39,7 @@ def jit_both(function, **options):
             os.environ["TRITON_INTERPRET"] = interpret
             kernels.append(triton.jit(**options)(function))
     finally:
-        os.environ.pop("TRITON_INTERPRET")
+        del os.environ["TRITON_INTERPRET"]
         if before is not None:
             os.environ["TRITON_INTERPRET"] = before
     return tuple(kernels)
@@ -55,7 +58,11 @@ def _zero_tiles(
     program = tl.program_id(0)
     which = program // num_tiles
     tile = program % num_tiles
+    # All loads before any branch on one of them, so that they wait for memory together.
     row_ptr = tiles_ptr + tile.to(tl.int64) * 4
+    start = tl.load(row_ptr)
+    stride = tl.load(row_ptr + 1)
+    nbytes = tl.load(row_ptr + 2)
     live = True
     if COUNTED:
         live = which < tl.load(ids_ptr)
@@ -63,8 +70,8 @@ def _zero_tiles(
     if live:
         block = tl.load(ids_ptr + which).to(tl.int64)
         if (block >= 0) & (block < num_blocks):
-            start = tl.load(row_ptr) + block * tl.load(row_ptr + 1)
-            end = start + tl.load(row_ptr + 2)
+            start += block * stride
+            end = start + nbytes
             if STORE_WIDTH == 16:
                 body_start = start
                 body_end = end
@@ -100,7 +107,7 @@ def _zero_tiles(
             tl.store(body_ptr + word, 0, mask=word < body_words)
         else:
             if tile == 0:
-                tl.atomic_add(refused_ptr, 1, sem="relaxed")
+                tl.atomic_add(refused_ptr, 1, sem="relaxed", scope="sys")
                 tl.store(refused_ptr + 1, block)
 
 
@@ -122,41 +129,43 @@ class CompiledVariant:
         counted: whether the number of ids precedes them in memory.
     """
 
-    def __init__(self, tile_bytes: int, store_width_bytes: int, id_dtype, counted: bool) -> None:
-        import torch
-
+    def __init__(self, tile_bytes: int, store_width_bytes: int, id_dtype: torch.dtype, counted: bool) -> None:
         self._constants = (tile_bytes, store_width_bytes, counted)
         self._types = (torch.int64, id_dtype, torch.int64)
         self.kernel = zero_tiles_compiled.warmup(
             *self._types, 1, 1, *self._constants, grid=(1,), num_warps=WARPS_PER_PROGRAM
         )
-        self._fast = TRITON_VERSION in FAST_LAUNCH_VERSIONS
+        self.fast = TRITON_VERSION in FAST_LAUNCH_VERSIONS
 
     def launch(
         self, programs: int, stream: int, tiles: int, ids: int, refused: int, num_tiles: int, num_blocks: int
     ) -> None:
-        """Launches `programs` programs on a raw stream handle; `tiles`, `ids` and `refused` are addresses."""
+        """Launches programs.
+
+        Args:
+            programs: how many, in one grid dimension.
+            stream: raw handle of the current stream.
+            tiles, ids, refused: addresses of the kernel's arrays, as the device sees them.
+            num_tiles, num_blocks: rows of the tile table; blocks of the pool.
+        """
         kernel = self.kernel
-        if self._fast and triton.knobs.runtime.launch_enter_hook is None:
+        # Hooks are a profiler's: the public launch serves them.
+        if self.fast and triton.knobs.runtime.launch_enter_hook is None:
             kernel.run(
                 programs, 1, 1, stream, kernel.function, kernel.packed_metadata, None, None, None,
                 tiles, ids, refused, num_tiles, num_blocks, *self._constants,
             )  # fmt: skip
-            return
-        addresses = (
-            _Address(tiles, self._types[0]),
-            _Address(ids, self._types[1]),
-            _Address(refused, self._types[2]),
-        )
-        zero_tiles_compiled[(programs,)](
-            *addresses, num_tiles, num_blocks, *self._constants, num_warps=WARPS_PER_PROGRAM
-        )
+        else:
+            arrays = map(_Array, (tiles, ids, refused), self._types)
+            zero_tiles_compiled[(programs,)](
+                *arrays, num_tiles, num_blocks, *self._constants, num_warps=WARPS_PER_PROGRAM
+            )
 
 
-class _Address:
+class _Array:
     """What Triton's public launch asks of a tensor: an address and an element type."""
 
-    def __init__(self, address: int, dtype) -> None:
+    def __init__(self, address: int, dtype: torch.dtype) -> None:
         self._address = address
         self.dtype = dtype
 

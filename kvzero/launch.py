@@ -83,7 +83,7 @@ class Launch:
 
 
 def tile_bytes_for(plan, *, tile_bytes: int = TILE_BYTES) -> int:
-    """The tile for a plan: `tile_bytes`, or less where every segment is shorter; a power of two, at least 32."""
+    """The tile for a plan: `tile_bytes`, or the power of two (32 or more) that its longest segment fits in."""
     longest_bytes = max(segment.span_bytes for segment in plan.segments)
     return min(tile_bytes, max(32, 1 << (longest_bytes - 1).bit_length()))
 
@@ -96,8 +96,8 @@ def tile_rows(plan, tile_bytes: int) -> np.ndarray:
         tile_bytes: bytes of a tile, a multiple of 16 and at least 32.
 
     Returns:
-        An int64 array of shape (tiles, 4), in the order of the segments: index of the segment, offset of the tile
-        in it (bytes), bytes in the tile, and `HEAD`/`TAIL` bits. No row is empty.
+        An int64 array of shape (tiles, 4), in the order of the segments: index of the segment, offset of the
+        tile in it (bytes), bytes in the tile, and `HEAD`/`TAIL` bits. No row is empty.
 
     Example:
         >>> from types import SimpleNamespace as N
