@@ -63,6 +63,6 @@ def run(args: argparse.Namespace) -> int:
     if args.html:
         from kvzero.workbook import site
 
-        index = site.build([result.executed_path for result in results], args.out / "site")
+        index = site.build(results, args.out / "site")
         print(f"site: {index}")
     return 0 if all(result.proven for result in results) else 1

@@ -31,18 +31,23 @@ class Result:
     """One notebook, run and judged.
 
     Args:
-        name: the notebook's name without its ending.
-        executed_path: the executed copy.
+        notebook: the notebook that was run.
+        executed_path: the executed copy; not there if papermill could not write it.
         seconds: from papermill's start to its end, on a machine that may have run another notebook beside it.
         ruling: what the gate says.
         log: the text of all outputs if something is wrong, else "".
     """
 
-    name: str
+    notebook: Path
     executed_path: Path
     seconds: float
     ruling: Ruling
     log: str
+
+    @property
+    def name(self) -> str:
+        """The notebook's name without its ending."""
+        return self.notebook.stem
 
     @property
     def proven(self) -> bool:
@@ -133,10 +138,11 @@ def run_notebook(notebook: Path, out: Path, parameters: Mapping[str, str]) -> Re
     seconds = time.monotonic() - start
     executed = json.loads(executed_path.read_text(encoding="utf-8")) if executed_path.exists() else None
     new_files = _files(notebook.parent) - before
-    name = notebook.stem
-    ruling = rule(Execution(name, executed, exit_code, stderr, seconds, tuple(parameters), new_files))
+    ruling = rule(
+        Execution(notebook.stem, executed, exit_code, stderr, seconds, tuple(parameters), new_files)
+    )
     log = "" if ruling.proven or executed is None else text_outputs(executed)
-    return Result(name, executed_path, seconds, ruling, log)
+    return Result(notebook, executed_path, seconds, ruling, log)
 
 
 def _files(folder: Path) -> set[str]:

@@ -1,0 +1,248 @@
+"""The executed workbook as a static site: an index of what was proven, and one page per notebook.
+
+The pages need no network and no script: text, pictures with their text alternatives, tables, and folded
+solutions. Explorers, which need a kernel, are replaced by a sentence; the figure before each one stays.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import re
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+
+from kvzero.workbook.canonical import FOLDED_TAGS, source_of, tags_of
+from kvzero.workbook.runner import Result
+
+_PICTURES = {"image/png": "png", "image/svg+xml": "svg"}
+_WIDGET = "application/vnd.jupyter.widget-view+json"
+_EXPLORER = "Here is an explorer. It works in JupyterLab; the figure before it shows where it starts."
+_PAGE = """\
+<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<link rel="icon" href="data:,">
+<link rel="stylesheet" href="style.css">
+</head>
+<body>
+<header><nav aria-label="workbook">{navigation}</nav></header>
+<main>
+{body}
+</main>
+<footer>{navigation}</footer>
+</body>
+</html>
+"""
+
+
+@dataclass
+class Page:
+    """One rendered notebook.
+
+    Args:
+        result: the run that is shown.
+        title: the notebook's first heading.
+        summary: the first paragraph under it.
+        body: HTML.
+        picture: file name and text alternative of the first figure, or None.
+    """
+
+    result: Result
+    title: str = ""
+    summary: str = ""
+    body: str = ""
+    picture: tuple[str, str] | None = None
+    _pictures: int = field(default=0, repr=False)
+
+    @property
+    def file_name(self) -> str:
+        """The page's file in the site."""
+        return f"{self.result.name}.html"
+
+
+def build(results: Sequence[Result], folder: Path) -> Path:
+    """Writes the site.
+
+    Args:
+        results: executed notebooks in reading order; failed ones are shown as failed.
+        folder: where to; made if it is not there. Files of an earlier site are replaced.
+
+    Returns:
+        The index page.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    style = files("kvzero.workbook").joinpath("site.css").read_text(encoding="utf-8")
+    (folder / "style.css").write_text(f"{style}\n{_code_style()}\n", encoding="utf-8")
+    pages = [_render(result, folder) for result in results if result.executed_path.exists()]
+    for number, page in enumerate(pages):
+        text = _PAGE.format(
+            title=html.escape(page.title), navigation=_navigation(pages, number), body=page.body
+        )
+        (folder / page.file_name).write_text(text, encoding="utf-8")
+    index = folder / "index.html"
+    body = _index(pages, results)
+    index.write_text(
+        _PAGE.format(title="The kvzero workbook", navigation=_navigation(pages, None), body=body),
+        encoding="utf-8",
+    )
+    return index
+
+
+def _navigation(pages: Sequence[Page], number: int | None) -> str:
+    def link(page: Page, relation: str) -> str:
+        return (
+            f'<a href="{page.file_name}" rel="{relation}">{_ARROWS[relation]} {html.escape(page.title)}</a>'
+        )
+
+    if number is None:
+        return "<strong>kvzero</strong>"
+    parts = ['<a href="index.html">All cases</a>']
+    if number:
+        parts.append(link(pages[number - 1], "prev"))
+    if number + 1 < len(pages):
+        parts.append(link(pages[number + 1], "next"))
+    return " ".join(parts)
+
+
+_ARROWS = {"prev": "←", "next": "→"}
+
+
+def _index(pages: Sequence[Page], results: Sequence[Result]) -> str:
+    claims = [claim for result in results for claim in result.ruling.claims]
+    proven = sum(claim.passed for claim in claims)
+    notebooks = sum(result.proven for result in results)
+    missing = [result for result in results if not result.executed_path.exists()]
+    lines = [
+        "<h1>The kvzero workbook</h1>",
+        "<p>Bugs in zeroing freshly allocated KV-cache blocks: rebuilt, seen in memory, fixed, proven.</p>",
+        f"<p>{notebooks} of {len(results)} notebooks proven, {proven} of {len(claims)} claims.</p>",
+        *(f"<p class='failed'>{html.escape(result.name)} produced no page.</p>" for result in missing),
+        "<ul class='cards'>",
+        *map(_card, pages),
+        "</ul>",
+    ]
+    return "\n".join(lines)
+
+
+def _card(page: Page) -> str:
+    ruling = page.result.ruling
+    state = "proven" if page.result.proven else "<span class='failed'>FAILED</span>"
+    device = ruling.device or "no device"
+    link = f'<a href="{page.file_name}">{html.escape(page.title)}</a>'
+    picture = ""
+    if page.picture:
+        source, alt = page.picture
+        picture = f'<img src="{source}" alt="{html.escape(alt)}" loading="lazy">'
+    claims = "".join(
+        f"<li>{'✓ proven' if claim.passed else '✗ FAILED'}: {html.escape(claim.name)}</li>"
+        for claim in ruling.claims
+    )
+    return (
+        f"<li><h2>{link}</h2>{picture}<p>{html.escape(page.summary)}</p>"
+        f"<p>{state}: {len(ruling.claims)} claims in {page.result.seconds:.1f} s on {html.escape(device)}</p>"
+        f"<details><summary>Claims</summary><ul>{claims}</ul></details></li>"
+    )
+
+
+def _render(result: Result, folder: Path) -> Page:
+    notebook = json.loads(result.executed_path.read_text(encoding="utf-8"))
+    page = Page(result, title=result.name)
+    parts = []
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "markdown":
+            parts.append(f"<div class='text'>{_text(cell, page, folder)}</div>")
+        elif cell["cell_type"] == "code" and "injected-parameters" not in tags_of(cell):
+            parts.append(_code(cell, page, folder))
+    page.body = "\n".join(parts)
+    return page
+
+
+def _text(cell: dict, page: Page, folder: Path) -> str:
+    from nbconvert.filters import markdown2html
+
+    source = source_of(cell)
+    heading = re.match(r"# (.+)\n+([^\n#](?:.|\n(?!\n))*)?", source)
+    if heading and page.title == page.result.name:
+        page.title, page.summary = heading.group(1).strip(), _plain(heading.group(2) or "")
+    for path in re.findall(r"!\[[^\]]*\]\(([\w./-]+)\)", source):
+        picture = page.result.notebook.parent / path
+        if picture.is_file():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(picture, folder / path)
+    text = markdown2html(source)
+    return re.sub(r'(href="[\w./-]+)\.ipynb(["#])', r"\1.html\2", text)
+
+
+def _plain(markdown: str) -> str:
+    text = re.sub(r"\[([^\]]+)\]\([^)]*\)", r"\1", " ".join(markdown.split()))
+    return re.sub(r"[*`]|(?<!\w)_|_(?!\w)", "", text)
+
+
+def _code(cell: dict, page: Page, folder: Path) -> str:
+    from pygments import highlight
+    from pygments.formatters import HtmlFormatter
+    from pygments.lexers import PythonLexer
+
+    code = highlight(source_of(cell), PythonLexer(), HtmlFormatter(nowrap=True)).rstrip()
+    code = f"<div class='code'><pre tabindex='0'>{code}</pre></div>"
+    outputs = "".join(_output(output, page, folder) for output in cell.get("outputs", ()))
+    outputs = f"<div class='output'>{outputs}</div>" if outputs else ""
+    tags = tags_of(cell)
+    if "solution" in tags:
+        return f"<details><summary>Solution</summary>{code}{outputs}</details>"
+    if FOLDED_TAGS & tags:
+        return f"<details><summary>Code</summary>{code}</details>{outputs}"
+    return code + outputs
+
+
+def _output(output: dict, page: Page, folder: Path) -> str:
+    if output["output_type"] == "error":
+        return _terminal("".join(output["traceback"]) or f"{output['ename']}: {output['evalue']}")
+    if output["output_type"] == "stream":
+        return _terminal(_joined(output["text"]))
+    data = output["data"]
+    picture = next((_picture(kind, output, page, folder) for kind in _PICTURES if kind in data), "")
+    if _WIDGET in data:
+        return f"{picture}<p class='explorer'>{_EXPLORER}</p>"
+    return picture or _joined(data.get("text/html", "")) or _terminal(_joined(data.get("text/plain", "")))
+
+
+def _picture(kind: str, output: dict, page: Page, folder: Path) -> str:
+    data, metadata = output["data"], output.get("metadata", {})
+    content = _joined(data[kind])
+    page._pictures += 1
+    name = f"{page.result.name}-{page._pictures}.{_PICTURES[kind]}"
+    binary = base64.b64decode(content) if kind == "image/png" else content.encode()
+    (folder / name).write_bytes(binary)
+    text = _joined(data.get("text/plain", "")).strip()
+    alt = metadata.get(kind, {}).get("alt") or metadata.get("alt") or text.partition("\n")[0]
+    if page.picture is None:
+        page.picture = (name, alt)
+    caption = "" if not alt else f"<figcaption>{html.escape(alt)}</figcaption>"
+    # A text map says what the picture shows; it is there for whoever reads text, folded for whoever sees.
+    text_form = f"<details><summary>As text</summary>{_terminal(text)}</details>" if "\n" in text else ""
+    return f"<figure><img src='{name}' alt='{html.escape(alt)}'>{caption}{text_form}</figure>"
+
+
+def _terminal(text: str) -> str:
+    from nbconvert.filters import ansi2html
+
+    return f"<pre tabindex='0'>{ansi2html(text.rstrip())}</pre>"
+
+
+def _joined(text: str | list[str]) -> str:
+    return text if isinstance(text, str) else "".join(text)
+
+
+def _code_style() -> str:
+    from pygments.formatters import HtmlFormatter
+
+    return HtmlFormatter(style="default").get_style_defs(".code pre")

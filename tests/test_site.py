@@ -1,0 +1,107 @@
+"""The static site of executed notebooks: complete, every picture described, nothing fetched."""
+
+from __future__ import annotations
+
+import pytest
+from site_check import PageCheck, site_problems
+from tiny_notebooks import read_notebook, write_notebook
+
+from kvzero.__main__ import main
+from kvzero.workbook.canonical import canonical, dumps
+
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+FIGURE = f"""\
+from IPython.display import display
+bundle = {{"image/png": "{PIXEL}", "text/plain": "map\\n[0] a < b"}}
+display(bundle, raw=True, metadata={{"image/png": {{"alt": "block 98 wipes block 99 & more"}}}})"""
+EXPLORER = "import ipywidgets\nipywidgets.IntSlider(description='block')"
+SOLUTION = 'print("the solution")'
+STORY = """\
+# Wrong <place>
+
+A *stride* taken for a [span](02_b.ipynb#1-Symptom).
+
+| a | b |
+|---|---|
+| 1 | 2 |"""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """Two notebooks, run and written as a site by the command."""
+    folder, out = tmp_path_factory.mktemp("notebooks"), tmp_path_factory.mktemp("out")
+    first = write_notebook(
+        folder / "01_a.ipynb", [FIGURE, EXPLORER, SOLUTION], tags={0: "parameters", 4: "solution"}
+    )
+    _prepend(first, STORY, "![a drawing](images/map.png)")
+    (folder / "images").mkdir()
+    (folder / "images" / "map.png").write_bytes(b"picture")
+    second = write_notebook(folder / "02_b.ipynb", claims='v.claim("2 < 1", measured=2, expected=1)')
+    _prepend(second, "# Second\n\nMore.", "## 1 Symptom\n\nBack to [it](01_a.ipynb).")
+    assert main(["run", str(first), str(second), "--device", "cpu", "-o", str(out), "--html"]) == 1
+    return out / "site"
+
+
+def _prepend(path, *texts: str):
+    notebook = read_notebook(path)
+    cells = [
+        {"cell_type": "markdown", "id": f"t{n}", "metadata": {}, "source": text}
+        for n, text in enumerate(texts)
+    ]
+    path.write_text(dumps(canonical({"cells": cells + notebook["cells"], "metadata": {}})), encoding="utf-8")
+
+
+@pytest.mark.notebook
+def test_the_site_is_whole_described_and_fetches_nothing(site):
+    assert site_problems(site) == []
+    assert sorted(path.name for path in site.glob("*.html")) == ["01_a.html", "02_b.html", "index.html"]
+
+
+@pytest.mark.notebook
+def test_a_page_carries_text_pictures_and_folded_solution(site):
+    text = (site / "01_a.html").read_text(encoding="utf-8")
+    page = PageCheck(site / "01_a.html")
+    assert "<title>Wrong &lt;place&gt;</title>" in text
+    assert page.pictures == [
+        ("images/map.png", "a drawing"),
+        ("01_a-1.png", "block 98 wipes block 99 & more"),
+    ]
+    assert "block 98 wipes block 99 & more" in "".join(page.text)
+    assert "[0] a < b" in "".join(page.text)
+    assert '<a href="02_b.html#1-Symptom">span</a>' in text
+    assert "It works in JupyterLab" in text
+    assert text.index("<summary>Solution</summary>") < text.index("the solution")
+    assert (site / "images" / "map.png").read_bytes() == b"picture"
+
+
+@pytest.mark.notebook
+def test_the_index_says_what_was_proven_and_what_was_not(site):
+    page = PageCheck(site / "index.html")
+    text = " ".join("".join(page.text).split())
+    assert "1 of 2 notebooks proven, 1 of 2 claims." in text
+    assert "A stride taken for a span." in text
+    assert "✗ FAILED: 2 < 1" in text
+    assert page.pictures == [("01_a-1.png", "block 98 wipes block 99 & more")]
+
+
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        ('<img src="data:,x">', "has no text alternative"),
+        ('<img src="data:,x" alt="<Figure size 640x480>">', "has no text alternative"),
+        ('<img src="https://example.org/x.png" alt="x">', "external request: https://example.org/x.png"),
+        ('<script src="//cdn.example.org/x.js"></script>', "external request: //cdn.example.org/x.js"),
+        ("<script>1</script>", "a script"),
+        ('<img src="gone.png" alt="x">', "gone.png is not in the site"),
+        ('<a href="gone.html">x</a>', "link to gone.html, which is not in the site"),
+        ('<a href="#gone">x</a>', "link to #gone, which has no such place"),
+        ("<div>", "never closed: ['div']"),
+        ("</div>", "</div> closes nothing"),
+    ],
+)
+def test_the_check_sees_each_fault(tmp_path, damage, problem):
+    (tmp_path / "style.css").write_text("p { color: black }")
+    (tmp_path / "index.html").write_text("<p>good</p>")
+    assert site_problems(tmp_path) == []
+    (tmp_path / "index.html").write_text(damage)
+    assert any(problem in found for found in site_problems(tmp_path))
