@@ -452,3 +452,10 @@ class RanksError(KvzeroError):
 
     rule = "ranks"
     template = "{detail}. Start the ranks with `torchrun --nproc-per-node N -m kvzero audit …`."
+
+
+class BlockListError(KvzeroError):
+    """Blocks on the command line are ids, ranges of ids, or the word "last"."""
+
+    rule = "block-list"
+    template = "--blocks {text!r}: cannot read {part!r}. Write ids, ranges, or last, as in 1,3 or 0-3,last."

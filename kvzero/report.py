@@ -73,7 +73,9 @@ class Audit:
         who = f"{self.planner or 'the write'} on {_blocks_text(self.blocks)}"
         if self.ok:
             pad = f", and {self.pad_bytes:,} bytes of pad, which is allowed" if self.pad_bytes else ""
-            return f"{who}: all {self.needed_bytes:,} needed bytes are zero{pad}, and no other byte changed."
+            times = self.written_bytes / max(self.needed_bytes + self.pad_bytes, 1)
+            cost = f" It writes {times:.2f} times as much as that." if times > 1 else ""
+            return f"{who}: all {self.needed_bytes:,} needed bytes are zero{pad}, and no other byte changed.{cost}"
         parts = {
             "overrun": f"writes {self.overrun_bytes:,} bytes outside the storage",
             "stomped": f"wipes {self.stomped_bytes:,} live bytes that are not its own",

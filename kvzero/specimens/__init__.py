@@ -34,5 +34,5 @@ def planner(name: str) -> ModuleType:
     """
     known = {**PLANNERS, engine.NAME: engine}
     if name not in known:
-        raise UnknownPlannerError(name=name, known=list(known))
+        raise UnknownPlannerError(name=name, known=["kvzero", *known])
     return known[name]

@@ -126,7 +126,8 @@ MUST_DO = (
     MustDo("packed-slab-51288", (99,), audit=clean(149_504)),
     MustDo(
         "launch-overflow-52058", num_ids=6_870,
-        launch={"grid": (6_870, 181, 10), "programs": 12_434_700, "empty_programs_per_block": 810}, source="#52058",
+        launch={"grid": (6_870, 181, 10), "programs": 12_434_700, "empty_programs_per_block": 810},
+        source="#52058",
     ),
     MustDo("dsv4_c4_full__BLHNC", (3,), audit={"missed_bytes": 0, "stomped_bytes": 0, "overrun_bytes": 0}),
     MustDo(
