@@ -178,8 +178,7 @@ class NothingSelectedError(KvzeroError):
 
     rule = "nothing-selected"
     template = (
-        "{where}: none of the {num_layers} views is to be zeroed. "
-        "Select layers='all', or groups or layers by name."
+        "{where}: none of the {num_layers} views is to be zeroed. Select layers='all', or groups or layers by name."
     )
 
 
@@ -417,7 +416,9 @@ class IdTypeError(KvzeroError):
     """Block ids are whole numbers in one dimension."""
 
     rule = "id-type"
-    template = "block ids must be a one-dimensional list, array or tensor of integers, not {given}. Nothing was written."
+    template = (
+        "block ids must be a one-dimensional list, array or tensor of integers, not {given}. Nothing was written."
+    )
 
 
 class UnknownGroupError(KvzeroError):
@@ -459,3 +460,17 @@ class BlockListError(KvzeroError):
 
     rule = "block-list"
     template = "--blocks {text!r}: cannot read {part!r}. Write ids, ranges, or last, as in 1,3 or 0-3,last."
+
+
+class NothingToShrinkError(KvzeroError):
+    """Only a layout on which a planner goes wrong is made smaller."""
+
+    rule = "nothing-to-shrink"
+    template = "{where}: the planner {planner!r} is right on this layout, so there is no fault to show with less."
+
+
+class OutputFileError(KvzeroError):
+    """A file that was asked for can be written."""
+
+    rule = "output-file"
+    template = "{path}: cannot be written: {detail}."

@@ -219,18 +219,14 @@ class CacheGeometry:
             by_name = {view.name: view for view in self.layers}
             for name in names:
                 if name not in by_name:
-                    raise errors.UnknownSelectionError(
-                        where=self.where, kind="layer", name=name, known=list(by_name)
-                    )
+                    raise errors.UnknownSelectionError(where=self.where, kind="layer", name=name, known=list(by_name))
             views = [by_name[name] for name in dict.fromkeys(names)]
         if groups is not None:
             groups = [groups] if isinstance(groups, (int, str)) else list(groups)
             known = sorted({view.group for view in self.layers}, key=str)
             for group in groups:
                 if group not in known:
-                    raise errors.UnknownSelectionError(
-                        where=self.where, kind="group", name=group, known=known
-                    )
+                    raise errors.UnknownSelectionError(where=self.where, kind="group", name=group, known=known)
             views = [view for view in views if view.group in groups]
         if not views:
             raise errors.NothingSelectedError(where=self.where, num_layers=len(self.layers))

@@ -89,9 +89,7 @@ def _storage(record: Any, where: str) -> Storage:
 
 def _segment(record: Any, where: str, num_blocks: int, storages: Mapping) -> Segment:
     _object(record, where)
-    numbers = [
-        _integer(record, key, where, least=0) for key in ("byte_offset", "block_stride_bytes", "span_bytes")
-    ]
+    numbers = [_integer(record, key, where, least=0) for key in ("byte_offset", "block_stride_bytes", "span_bytes")]
     end = numbers[0] + (num_blocks - 1) * numbers[1] + numbers[2]
     if end > INT64_MAX:
         raise errors.IntegerRangeError(where=where, what="the last block's end", value=end, limit=INT64_MAX)
@@ -136,9 +134,7 @@ def _layer(record: Any, where: str, num_blocks: int, storages: Mapping) -> Layer
     itemsize = _integer(record, "itemsize", where, least=1)
     dtype = _text(record, "dtype", where, default="")
     if DTYPE_BYTES.get(dtype, itemsize) != itemsize:
-        raise errors.ItemsizeError(
-            where=where, itemsize=itemsize, dtype=dtype, dtype_bytes=DTYPE_BYTES[dtype]
-        )
+        raise errors.ItemsizeError(where=where, itemsize=itemsize, dtype=dtype, dtype_bytes=DTYPE_BYTES[dtype])
     spec_kind = _text(record, "spec_kind", where, default="")
     view = LayerView(
         name=name,
@@ -159,9 +155,7 @@ def _layer(record: Any, where: str, num_blocks: int, storages: Mapping) -> Layer
     return view
 
 
-def find_block_dim(
-    shape, stride, num_blocks: int, per_block: int | None, stated: int | None, where: str
-) -> int:
+def find_block_dim(shape, stride, num_blocks: int, per_block: int | None, stated: int | None, where: str) -> int:
     """The dimension that counts blocks: as stated, or found if only one can be it.
 
     Args:
@@ -175,32 +169,28 @@ def find_block_dim(
         AmbiguousBlockDimError: several dimensions could be it.
         BlockDimNotFoundError: none can be it.
 
-    Without `per_block` any multiple of `num_blocks` could be it. Of several, one is taken only if it alone
-    equals `num_blocks` and is also the outermost in memory. With one block every choice gives the same bytes.
+    Without `per_block` it is a dimension of exactly `num_blocks`, or the outermost one in memory if that is a
+    multiple (kernel blocks). With one block every choice gives the same bytes.
 
     >>> find_block_dim((2, 100, 16, 8, 128), (1638400, 16384, 1024, 128, 1), 100, None, None, "k")
     1
     """
     if stated is not None:
         if stated >= len(shape):
-            raise errors.WrongTypeError(
-                where=where, key="block_dim", value=stated, expected=f"below {len(shape)}"
-            )
+            raise errors.WrongTypeError(where=where, key="block_dim", value=stated, expected=f"below {len(shape)}")
         return stated
-    exact = [dim for dim, size in enumerate(shape) if size == num_blocks * (per_block or 1)]
-    if per_block is not None:
-        candidates = exact
-    else:
-        candidates = [dim for dim, size in enumerate(shape) if size % num_blocks == 0]
-        if len(candidates) > 1 and len(exact) == 1 and stride[exact[0]] == max(stride):
-            return exact[0]
+    candidates = [dim for dim, size in enumerate(shape) if size == num_blocks * (per_block or 1)]
+    if per_block is None:
+        outermost = stride.index(max(stride))
+        if outermost not in candidates and shape[outermost] % num_blocks == 0:
+            candidates.append(outermost)
     if not candidates:
         raise errors.BlockDimNotFoundError(
             where=where, shape=shape, num_blocks=num_blocks, kernel_blocks_per_block=per_block or 1
         )
     if len(candidates) > 1 and num_blocks > 1:
         raise errors.AmbiguousBlockDimError(
-            where=where, candidates=candidates, shape=shape, num_blocks=num_blocks
+            where=where, candidates=sorted(candidates), shape=shape, num_blocks=num_blocks
         )
     return candidates[0]
 
@@ -240,9 +230,7 @@ def _records(record: Mapping, key: str, where: str) -> list:
     if not isinstance(value, list):
         raise errors.WrongTypeError(where=where, key=key, value=_kind(value), expected="a list")
     if not value and key != "engine_segments":
-        raise errors.WrongTypeError(
-            where=where, key=key, value=value, expected="a list of at least one entry"
-        )
+        raise errors.WrongTypeError(where=where, key=key, value=value, expected="a list of at least one entry")
     return value
 
 
@@ -296,6 +284,4 @@ def _is_integer(value: Any) -> bool:
 
 
 def _kind(value: Any) -> str:
-    return {dict: "an object", list: "a list", str: "a text", type(None): "null"}.get(
-        type(value), repr(value)
-    )
+    return {dict: "an object", list: "a list", str: "a text", type(None): "null"}.get(type(value), repr(value))

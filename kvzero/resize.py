@@ -1,0 +1,94 @@
+"""`with_num_blocks`: the same cache layout with another number of blocks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from . import errors
+from .geometry import CacheGeometry
+from .plan import block_ranges
+from .views import LayerView, Name, Storage
+
+
+def with_num_blocks(geometry: CacheGeometry, num_blocks: int) -> CacheGeometry:
+    """Describe the pool that the same engine would allocate with more or fewer blocks.
+
+    Args:
+        geometry: a pool of at least 2 blocks, so that block strides are known.
+        num_blocks: blocks in the new pool, at least 1.
+
+    Returns:
+        A geometry in which each block keeps its inner layout. A region (one array of blocks: a layer, a head of
+        a layer, or a slab of all layers) grows or shrinks; the distances between regions follow.
+
+    Raises:
+        NoBlocksError: `num_blocks` is below 1.
+        ResizeError: the regions cannot be told apart, or a view's strides do not follow them.
+
+    Example: real dumps have few blocks; a benchmark wants gigabytes.
+        >>> from kvzero import geometries
+        >>> big = with_num_blocks(geometries.load("dsv4_c4_mla_only__BLHNC"), 100)
+        >>> big.storages[0].nbytes, big.layers[1].byte_offset
+        (14976000, 37440)
+    """
+    if num_blocks < 1:
+        raise errors.NoBlocksError(where=geometry.where, num_blocks=num_blocks)
+    if geometry.num_blocks == 1:
+        raise errors.ResizeError(where=geometry.where, detail="one block does not show its block stride")
+    regions = {storage.id: _regions(geometry, storage.id) for storage in geometry.storages}
+    grow = num_blocks - geometry.num_blocks
+
+    def moved(storage: Name, offset: int) -> int:
+        """Where the byte of block 0 (or of an inner offset) at `offset` lies in the new pool."""
+        return offset + grow * sum(stride for start, stride in regions[storage] if _end(start, stride) <= offset)
+
+    def _end(start: int, stride: int) -> int:
+        return start + geometry.num_blocks * stride
+
+    layers = tuple(_resize_view(view, geometry, num_blocks, moved) for view in geometry.layers)
+    storages = tuple(
+        Storage(storage.id, storage.nbytes + grow * sum(stride for _, stride in regions[storage.id]))
+        for storage in geometry.storages
+    )
+    # The engine's segments are those of block 0 and move with their regions.
+    segments = tuple(
+        replace(segment, base_bytes=moved(segment.storage, segment.base_bytes)) for segment in geometry.engine_segments
+    )
+    resized = replace(geometry, num_blocks=num_blocks, storages=storages, layers=layers, engine_segments=segments)
+    return CacheGeometry.from_dict(resized.to_dict(), source=geometry.source)
+
+
+def _regions(geometry: CacheGeometry, storage: Name) -> list[tuple[int, int]]:
+    """The arrays of blocks in a storage, as sorted (start, block stride)."""
+    starts = sorted(
+        (int(start), view.block_stride_bytes)
+        for view in geometry.layers
+        if view.storage == storage
+        for start in block_ranges(view, geometry)[:, 0]
+    )
+    regions: list[tuple[int, int]] = []
+    for start, stride in starts:
+        inside = regions and start < regions[-1][0] + regions[-1][1] * geometry.num_blocks
+        if not inside:
+            regions.append((start, stride))
+        elif stride != regions[-1][1] or start >= regions[-1][0] + stride:
+            detail = f"storage {storage!r} interleaves blocks at byte {start} (stride {stride} bytes)"
+            raise errors.ResizeError(where=geometry.where, detail=detail)
+    return regions
+
+
+def _resize_view(view: LayerView, geometry: CacheGeometry, num_blocks: int, moved) -> LayerView:
+    origin = moved(view.storage, view.byte_offset)
+    shape, stride = list(view.shape), list(view.stride)
+    shape[view.block_dim] = num_blocks * view.kernel_blocks_per_block
+    for dim, (size, step) in enumerate(zip(view.shape, view.stride, strict=True)):
+        reach = (size - 1) * step * view.itemsize
+        if dim == view.block_dim or moved(view.storage, view.byte_offset + reach) == origin + reach:
+            continue  # this dimension stays inside one region
+        offsets = [view.byte_offset + index * step * view.itemsize for index in range(size)]
+        steps = [moved(view.storage, offset) - origin for offset in offsets]
+        stride[dim] = steps[1] // view.itemsize
+        if steps != [index * stride[dim] * view.itemsize for index in range(size)]:
+            detail = f"dimension {dim} of layer {view.name} crosses regions at unequal distances"
+            raise errors.ResizeError(where=geometry.where, detail=detail)
+    return replace(view, byte_offset=origin, shape=tuple(shape), stride=tuple(stride))

@@ -1,0 +1,227 @@
+"""Reading a geometry: what is right round-trips, what is wrong is named by file, layer and key."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import engine_layouts, wild_views
+
+from kvzero import errors, geometries
+from kvzero.geometry import CacheGeometry, storage_tensors
+from kvzero.plan import plan_segments
+
+GOOD = {
+    "name": "two",
+    "num_blocks": 4,
+    "storages": [{"id": "a", "nbytes": 400}],
+    "layers": [
+        {"name": "k", "storage": "a", "byte_offset": 0, "shape": [4, 16], "stride": [100, 1], "itemsize": 1},
+        {"name": "v", "storage": "a", "byte_offset": 20, "shape": [4, 16], "stride": [100, 1], "itemsize": 1},
+    ],
+}
+
+
+def changed(path: list, value) -> dict:
+    """The good file with one entry replaced; a value of `...` removes it."""
+    data = copy.deepcopy(GOOD)
+    target = data
+    for key in path[:-1]:
+        target = target[key]
+    if value is ...:
+        del target[path[-1]]
+    else:
+        target[path[-1]] = value
+    return data
+
+
+@pytest.mark.parametrize("name", geometries.names())
+def test_a_real_dump_round_trips_through_json(name, tmp_path):
+    geometry = geometries.load(name)
+    geometry.to_json(tmp_path / "again.json")
+    again = CacheGeometry.from_json(tmp_path / "again.json")
+    assert again.to_dict() == json.loads(json.dumps(geometry.to_dict()))
+    assert plan_segments(again) == plan_segments(geometry)
+    assert "made_by" in again.extra  # unknown keys are kept
+
+
+@given(st.one_of(engine_layouts(), wild_views()))
+def test_random_layouts_round_trip(geometry):
+    assert CacheGeometry.from_dict(json.loads(json.dumps(geometry.to_dict()))) == geometry
+
+
+BAD = [
+    (changed(["name"], ...), errors.MissingKeyError, {"key": "name"}),
+    (changed(["num_blocks"], ...), errors.MissingKeyError, {"key": "num_blocks"}),
+    (changed(["num_blocks"], 0), errors.NoBlocksError, {"num_blocks": 0}),
+    (changed(["num_blocks"], -1), errors.NoBlocksError, {"num_blocks": -1}),
+    (changed(["num_blocks"], "4"), errors.WrongTypeError, {"key": "num_blocks"}),
+    (changed(["num_blocks"], 4.0), errors.WrongTypeError, {"key": "num_blocks"}),
+    (changed(["num_blocks"], True), errors.WrongTypeError, {"key": "num_blocks"}),
+    (changed(["storages"], {}), errors.WrongTypeError, {"key": "storages"}),
+    (changed(["layers"], []), errors.WrongTypeError, {"key": "layers"}),
+    (changed(["layers", 1], 7), errors.WrongTypeError, {"value": 7}),
+    (changed(["storages", 0, "nbytes"], ...), errors.MissingKeyError, {"key": "nbytes"}),
+    (changed(["storages", 0, "nbytes"], -1), errors.WrongTypeError, {"key": "nbytes"}),
+    (changed(["storages", 0, "nbytes"], 2**63), errors.IntegerRangeError, {"value": 2**63}),
+    (changed(["layers", 1, "shape"], ...), errors.MissingKeyError, {"key": "shape"}),
+    (changed(["layers", 1, "shape"], [4, 0]), errors.WrongTypeError, {"key": "shape"}),
+    (changed(["layers", 1, "shape"], []), errors.WrongTypeError, {"key": "shape"}),
+    (changed(["layers", 1, "shape"], [4, "16"]), errors.WrongTypeError, {"key": "shape"}),
+    (changed(["layers", 1, "stride"], [100]), errors.ShapeStrideError, {"shape_dims": 2, "stride_dims": 1}),
+    (changed(["layers", 1, "stride"], [100, -1]), errors.NegativeStrideError, {"dim": 1, "stride_elements": -1}),
+    (changed(["layers", 1, "itemsize"], 0), errors.WrongTypeError, {"key": "itemsize"}),
+    (changed(["layers", 1, "itemsize"], ...), errors.MissingKeyError, {"key": "itemsize"}),
+    (changed(["layers", 1, "dtype"], "bfloat16"), errors.ItemsizeError, {"itemsize": 1, "dtype_bytes": 2}),
+    (changed(["layers", 1, "byte_offset"], -4), errors.WrongTypeError, {"key": "byte_offset"}),
+    (changed(["layers", 1, "byte_offset"], 90), errors.ViewOutsideStorageError, {"excess_bytes": 6, "first_bad_block": 3}),
+    (changed(["layers", 1, "byte_offset"], 10**25), errors.ViewOutsideStorageError, {"first_bad_block": 0}),
+    (changed(["layers", 1, "storage"], "b"), errors.UnknownStorageError, {"storage": "b", "known": ["a"]}),
+    (changed(["layers", 1, "name"], "k"), errors.DuplicateNameError, {"name": "k"}),
+    (changed(["layers", 1, "shape"], [6, 16]), errors.BlockDimNotFoundError, {"num_blocks": 4}),
+    (changed(["layers", 1, "block_dim"], 1) | {"num_blocks": 3}, errors.BlockDimNotFoundError, {"num_blocks": 3}),
+    (changed(["layers", 1, "block_dim"], 5), errors.WrongTypeError, {"key": "block_dim"}),
+    (changed(["layers", 1, "kernel_blocks_per_block"], 2), errors.BlockDimNotFoundError, {}),
+    (changed(["layers", 1, "zeroed_by_engine"], "yes"), errors.WrongTypeError, {"key": "zeroed_by_engine"}),
+    (changed(["layers", 1, "group"], [1]), errors.WrongTypeError, {"key": "group"}),
+    (changed(["engine_segments"], [{}]), errors.MissingKeyError, {}),
+    ([1, 2], errors.GeometryFileError, {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("data", "kind", "facts"), BAD)
+def test_a_bad_file_is_refused_by_rule_with_its_numbers(data, kind, facts, tmp_path):
+    path = tmp_path / "bad.json"
+    path.write_text(json.dumps(data))
+    with pytest.raises(errors.KvzeroError) as caught:
+        CacheGeometry.from_json(path)
+    assert type(caught.value) is kind
+    assert str(path) in str(caught.value)
+    assert facts.items() <= caught.value.facts.items()
+    assert "\n" not in str(caught.value)
+    if "layers" in data and data["layers"] and isinstance(data["layers"][-1], dict) and "key" in facts:
+        assert facts["key"] in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "{", "\x00", "NaN", "[" * 100_000, '{"name": "x"'])
+def test_what_is_not_json_is_refused(text, tmp_path):
+    path = tmp_path / "bad.json"
+    path.write_text(text)
+    with pytest.raises(errors.GeometryFileError, match="bad.json"):
+        CacheGeometry.from_json(path)
+
+
+@pytest.mark.parametrize("name", ["absent.json", "."])
+def test_what_cannot_be_read_is_refused(name, tmp_path):
+    with pytest.raises(errors.GeometryFileError):
+        CacheGeometry.from_json(tmp_path / name)
+
+
+def test_block_counts_of_one_pool_agree():
+    data = changed(["layers", 1, "shape"], [5, 16])
+    data["layers"][1]["block_dim"] = 0
+    data["storages"][0]["nbytes"] = 600
+    with pytest.raises(errors.BlockCountError) as caught:
+        CacheGeometry.from_dict(data)
+    assert (caught.value.size, caught.value.num_blocks) == (5, 4)
+
+
+def test_stated_kernel_blocks_must_agree_with_the_shape():
+    data = changed(["layers", 1, "kernel_blocks_per_block"], 2)
+    data["layers"][1]["block_dim"] = 0
+    with pytest.raises(errors.KernelBlocksError) as caught:
+        CacheGeometry.from_dict(data)
+    assert (caught.value.kernel_blocks_per_block, caught.value.stated_kernel_blocks_per_block) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("shape", "num_blocks", "found"),
+    [
+        ((100, 64, 584), 100, 0),
+        ((2, 100, 16, 8, 128), 100, 1),
+        ((2, 8, 16, 4), 8, 1),  # 16 is a multiple too, but not the outermost
+        ((8, 16, 4, 9), 8, 0),
+        ((24, 5, 7), 6, 0),  # four kernel blocks in a block
+    ],
+)
+def test_the_block_dimension_is_found_where_it_is_clear(shape, num_blocks, found):
+    cache = torch.zeros(shape, dtype=torch.uint8)
+    view = CacheGeometry.from_tensors({"k": cache}, num_blocks=num_blocks).layer("k")
+    assert view.block_dim == found
+
+
+@pytest.mark.parametrize(("shape", "num_blocks"), [((8, 2, 16, 8, 128), 8), ((24, 6, 7), 6), ((4, 4), 4)])
+def test_the_block_dimension_is_never_guessed(shape, num_blocks):
+    cache = torch.zeros(shape, dtype=torch.uint8)
+    with pytest.raises(errors.AmbiguousBlockDimError) as caught:
+        CacheGeometry.from_tensors({"k": cache}, num_blocks=num_blocks)
+    assert len(caught.value.candidates) > 1
+    stated = CacheGeometry.from_tensors({"k": cache}, num_blocks=num_blocks, block_dim={"k": 0})
+    assert stated.layer("k").block_dim == 0
+
+
+def test_live_tensors_share_storages_and_are_not_copied():
+    slab = torch.arange(4 * 100, dtype=torch.uint8)
+    k, v = slab.as_strided((4, 16), (100, 1), 0), slab.as_strided((4, 16), (100, 1), 20)
+    state = torch.zeros(4, 3, 5)
+    tensors = {"layer.0": [k, v], "state": state}
+    geometry = CacheGeometry.from_tensors(
+        tensors, num_blocks=4, groups={"state": 1}, not_zeroed=["state"], block_dim={"layer.0": 0}
+    )
+    assert [view.name for view in geometry.layers] == ["layer.0#0", "layer.0#1", "state"]
+    assert [view.storage for view in geometry.layers] == [0, 0, 1]
+    assert geometry.layer("layer.0#1").byte_offset == 20
+    assert geometry.layer("state").dtype == "float32"
+    assert [view.name for view in geometry.select()] == ["layer.0#0", "layer.0#1"]
+    whole = storage_tensors(tensors)
+    assert whole[0].data_ptr() == slab.data_ptr() and whole[0].numel() == 400
+    assert whole[1].numel() == state.numel() * 4
+
+
+def test_strided_kernel_blocks_are_read_by_block():
+    geometry = geometries.load("glm53_kpool_packed_kernel_stride__BLHNC")
+    view = geometry.layer("model.layers.0.self_attn.indexer.k_cache")
+    assert view.shape == (6, 1, 128, 132)
+    assert view.page_bytes == view.extra["page_size_bytes"] == 16_896
+
+
+@pytest.mark.parametrize("name", geometries.names())
+def test_page_bytes_are_those_the_engine_states(name):
+    for view in geometries.load(name).layers:
+        assert view.page_bytes == view.extra["unpadded_page_size_bytes"]
+
+
+def test_selections_are_checked():
+    geometry = CacheGeometry.from_dict(GOOD)
+    with pytest.raises(errors.UnknownSelectionError, match="layer 'x'"):
+        geometry.select(layers=["x"])
+    with pytest.raises(errors.UnknownSelectionError, match="group 3"):
+        geometry.select(groups=[3])
+    with pytest.raises(errors.UnknownSelectionError):
+        geometry.storage("zzz")
+    none = changed(["layers", 0, "zeroed_by_engine"], False)
+    none["layers"][1]["spec_kind"] = "mamba"
+    with pytest.raises(errors.NothingSelectedError) as caught:
+        CacheGeometry.from_dict(none).select()
+    assert caught.value.num_layers == 2
+    assert len(CacheGeometry.from_dict(none).select(layers="all")) == 2
+
+
+def test_errors_cross_a_process_border():
+    with pytest.raises(errors.KvzeroError) as caught:
+        CacheGeometry.from_dict(changed(["num_blocks"], 0))
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert type(again) is errors.NoBlocksError
+    assert again.to_dict() == caught.value.to_dict() == {
+        "rule": "no-blocks", "message": str(caught.value), "where": "two", "num_blocks": 0,
+    }  # fmt: skip
+
+
+def test_an_unknown_dump_is_named():
+    with pytest.raises(errors.UnknownSelectionError, match="no dump 'nope'"):
+        geometries.load("nope")

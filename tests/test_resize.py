@@ -1,0 +1,49 @@
+"""A resized pool is the pool the engine would have allocated."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from kvzero import errors, geometries
+from kvzero.geometry import CacheGeometry
+from kvzero.plan import plan_segments
+from kvzero.resize import with_num_blocks
+
+MANY = [name for name in geometries.names() if geometries.load(name).num_blocks > 1]
+
+
+@pytest.mark.parametrize("name", MANY)
+def test_a_resized_dump_plans_alike_and_comes_back(name):
+    geometry = geometries.load(name)
+    large = with_num_blocks(geometry, 1000)
+    again = with_num_blocks(large, geometry.num_blocks)
+    assert again.layers == geometry.layers or plan_segments(again) == plan_segments(geometry)
+    assert again.storages == geometry.storages
+    assert again.engine_segments == geometry.engine_segments
+    assert plan_segments(large).bytes_per_block == plan_segments(geometry).bytes_per_block
+
+
+@pytest.mark.parametrize("order", ["blocks", "kv", "layers"])
+@pytest.mark.parametrize("num_blocks", [2, 3, 17])
+def test_a_resized_pool_equals_one_allocated_that_large(order, num_blocks):
+    def allocate(blocks: int) -> CacheGeometry:
+        if order == "kv":
+            tensors = {"l0": torch.zeros(2, blocks, 5, 3)}
+        elif order == "layers":
+            whole = torch.zeros(3, blocks, 5, 3)
+            tensors = {f"l{i}": whole[i] for i in range(3)}
+        else:
+            whole = torch.zeros(blocks, 3, 5, 3)
+            tensors = {f"l{i}": whole[:, i] for i in range(3)}
+        dim = 1 if order == "kv" else 0
+        return CacheGeometry.from_tensors(tensors, num_blocks=blocks, block_dim=dim)
+
+    assert with_num_blocks(allocate(7), num_blocks).to_dict() == allocate(num_blocks).to_dict()
+
+
+def test_one_block_shows_no_stride():
+    with pytest.raises(errors.ResizeError):
+        with_num_blocks(geometries.load("numblocks1__BHLNC"), 4)
+    with pytest.raises(errors.NoBlocksError):
+        with_num_blocks(geometries.load(MANY[0]), 0)
