@@ -282,7 +282,7 @@ def _guarded(work: Callable[[Rank], dict[str, Any]], rank: Rank) -> dict[str, An
         raise
     except Exception as error:  # whatever broke here must reach the table of the other ranks
         return {**about, "status": "failed", "sentence": f"{type(error).__name__}: {error}"}
-    return json.loads(_plain({**about, "status": "ok" if found["ok"] else "not ok", **found}))
+    return json.loads(_plain({**found, **about, "status": "ok" if found["ok"] else "not ok"}))
 
 
 def _plain(data: Any) -> str:

@@ -326,8 +326,9 @@ def _hit_blocks(kind: str, audit: Audit, layers: list[str]) -> tuple[int, int] |
         view = geometry.layer(name)
         lost = audit.ranges[kind][view.storage]
         lost = intersect(owned_within(view, geometry.num_blocks, lost), lost)
+        alone = replace(geometry, layers=(view,))
         for byte in (int(lost[0, 0]), int(lost[-1, 1]) - 1):
-            found |= {block for layer, block in owners_of_byte(geometry, view.storage, byte) if layer == name}
+            found |= {block for _, block in owners_of_byte(alone, view.storage, byte)}
     if kind == "missed":
         found &= set(audit.blocks)
     return (min(found), max(found)) if found else None

@@ -1,0 +1,117 @@
+"""`shrink`: the smallest geometry on which a planner still goes wrong in the same ways: a bug report in one page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .errors import KvzeroError, NothingToShrinkError, ResizeError
+from .geometry import CacheGeometry
+from .intervals import as_ranges, intersect
+from .ownership import needed_ranges
+from .plan import plan_segments
+from .resize import with_num_blocks
+from .triage import ENGINE, judge_planner
+
+
+def shrink(geometry: CacheGeometry, planner: str) -> CacheGeometry:
+    """Take blocks and layers away for as long as the planner shows all the faults that it showed before.
+
+    Args:
+        geometry: a layout on which the planner goes wrong.
+        planner: a specimen's name, or "engine".
+
+    Returns:
+        A geometry from which no single layer can be taken, with as few blocks as the rest allows; its `extra` says
+        what it was made from. Offsets and strides are the original's, so the layers left out leave pad behind.
+
+    Raises:
+        NothingToShrinkError: the planner is right on this layout.
+        KvzeroError: the layout itself cannot be proven.
+
+    Example:
+        >>> from kvzero import geometries
+        >>> small = shrink(geometries.load("dsv4_c4_mla_only__BLHNC"), "uniform-page")
+        >>> small.num_blocks, [view.name for view in small.layers]
+        (2, ['model.layers.0.attn.mla_attn', 'model.layers.3.attn.mla_attn'])
+    """
+    plan_segments(geometry)
+    wanted = _faults(geometry, planner)
+    if not wanted:
+        raise NothingToShrinkError(where=geometry.where, planner=planner)
+
+    def still(candidate: CacheGeometry | None) -> bool:
+        return candidate is not None and _faults(candidate, planner) >= wanted
+
+    small = _fewer_blocks(geometry, still)
+    small = _fewer_layers(small, still, planner)
+    small = _fewer_blocks(small, still)  # fewer layers may do with fewer blocks
+    data = small.to_dict()
+    kept = {key: data[key] for key in ("engine", "layout", "num_blocks", "storages", "layers", "engine_segments")}
+    origin = f"{geometry.name}: {len(geometry.layers)} views, {geometry.num_blocks} blocks"
+    shows = f"{planner}: {', '.join(sorted(wanted))}"
+    return CacheGeometry.from_dict({"name": f"{geometry.name}__smallest", **kept, "shrunk_from": origin, "shows": shows})
+
+
+def _faults(geometry: CacheGeometry, planner: str) -> set[str]:
+    """The kinds of fault, with the rule where the planner refuses; empty if it is right or nothing can be said."""
+    try:
+        plan_segments(geometry)
+        finding = judge_planner(geometry, planner)
+    except KvzeroError:
+        return set()
+    return {
+        f"refuses ({fault.error['rule']})" if fault.kind == "refuses" else fault.kind
+        for fault in finding.faults
+        if not fault.harmless
+    }
+
+
+def _fewer_blocks(geometry: CacheGeometry, still) -> CacheGeometry:
+    """The fewest blocks, tried from one up: faults need a neighbour or two, or the whole pool."""
+    tried = 1
+    while tried < geometry.num_blocks:
+        candidate = _resized(geometry, tried)
+        if still(candidate):
+            return candidate
+        tried = tried + 1 if tried < 4 else tried * 2
+    return geometry
+
+
+def _resized(geometry: CacheGeometry, num_blocks: int) -> CacheGeometry | None:
+    try:
+        return with_num_blocks(geometry, num_blocks)
+    except ResizeError:
+        return None  # this layout does not say how its regions move; keep its blocks
+
+
+def _fewer_layers(geometry: CacheGeometry, still, planner: str) -> CacheGeometry:
+    """Leave out runs of layers, half of them first and then ever shorter runs, as in delta debugging."""
+    run = max(len(geometry.layers) // 2, 1)
+    while True:
+        start, cut = 0, False
+        while start < len(geometry.layers):
+            keep = [view.name for i, view in enumerate(geometry.layers) if not start <= i < start + run]
+            candidate = _only(geometry, keep, planner) if keep else None
+            if still(candidate):
+                geometry, cut = candidate, True
+            else:
+                start += run
+        if run == 1 and not cut:
+            return geometry
+        run = max(run // 2, 1)
+
+
+def _only(geometry: CacheGeometry, names: Sequence[str], planner: str) -> CacheGeometry:
+    """The geometry with these layers, their storages, and the engine's segments that start in their pages."""
+    data = geometry.to_dict()
+    layers = [layer for layer in data["layers"] if layer["name"] in set(names)]
+    used = {layer["storage"] for layer in layers}
+    segments = []
+    if planner == ENGINE:
+        pages = needed_ranges([view for view in geometry.layers if view.name in set(names)], [0])
+        for segment in data["engine_segments"]:
+            first = (segment["byte_offset"], segment["byte_offset"] + min(segment["span_bytes"], 1))
+            if segment["storage"] in used and len(intersect(pages[segment["storage"]], as_ranges([first]))):
+                segments.append(segment)
+    storages = [storage for storage in data["storages"] if storage["id"] in used]
+    return CacheGeometry.from_dict({**data, "layers": layers, "storages": storages, "engine_segments": segments})
