@@ -120,9 +120,7 @@ def make_audit(geometry: CacheGeometry, found, by_layer, block_ids, **facts) -> 
     counts = {f"{kind}_bytes": sum(total(ranges) for ranges in found[kind].values()) for kind in KINDS}
     blocks = tuple(int(block) for block in block_ids)
     first = _first(geometry, found, set(blocks))
-    return Audit(
-        **facts, **counts, blocks=blocks, first=first, by_layer=by_layer, ranges=found, geometry=geometry
-    )
+    return Audit(**facts, **counts, blocks=blocks, first=first, by_layer=by_layer, ranges=found, geometry=geometry)
 
 
 def _first(geometry: CacheGeometry, found, blocks: set[int]) -> dict[str, Any] | None:

@@ -43,9 +43,7 @@ def add_parser(subparsers) -> None:
     parser.add_argument(
         "--blocks", default="last", metavar="LIST", help="block ids: 1,3 or 0-3 or last (default: last)"
     )
-    parser.add_argument(
-        "--planner", default="kvzero", metavar="NAME", help="who plans the write (default: kvzero)"
-    )
+    parser.add_argument("--planner", default="kvzero", metavar="NAME", help="who plans the write (default: kvzero)")
     parser.add_argument(
         "--witness",
         choices=("arithmetic", "bytes"),

@@ -43,9 +43,7 @@ def blocks_outermost() -> CacheGeometry:
 
 def kv_outermost() -> CacheGeometry:
     """One layer (K/V, blocks, tokens, heads, dim) in bf16: two ranges per block, half a tensor apart."""
-    return _geometry(
-        "kv-outermost", 8, {0: 524_288}, [_attention("layer.0", 0, (2, 8, 16, 8, 128), block_dim=1)]
-    )
+    return _geometry("kv-outermost", 8, {0: 524_288}, [_attention("layer.0", 0, (2, 8, 16, 8, 128), block_dim=1)])
 
 
 def kv_outermost_one_block() -> CacheGeometry:
@@ -88,9 +86,7 @@ def _attention(name: str, storage: int, shape: tuple[int, ...], block_dim: int) 
 
 def _geometry(name: str, num_blocks: int, sizes: dict, layers: list[dict]) -> CacheGeometry:
     storages = [{"id": key, "nbytes": nbytes} for key, nbytes in sizes.items()]
-    return CacheGeometry.from_dict(
-        {"name": name, "num_blocks": num_blocks, "storages": storages, "layers": layers}
-    )
+    return CacheGeometry.from_dict({"name": name, "num_blocks": num_blocks, "storages": storages, "layers": layers})
 
 
 NAMED: dict[str, Callable[[], CacheGeometry]] = {

@@ -22,9 +22,7 @@ MAX_CHUNK_WORDS = 1024
 FULL_ATTENTION_KINDS = ("full_attention", "mla_attention", "")
 
 
-def views_of_the_time(
-    geometry: CacheGeometry, layers, groups, kinds: Sequence[str] | None
-) -> tuple[LayerView, ...]:
+def views_of_the_time(geometry: CacheGeometry, layers, groups, kinds: Sequence[str] | None) -> tuple[LayerView, ...]:
     """The views that an era zeroed: those asked for by name, else the zeroed ones of its spec kinds.
 
     A view that starts where an earlier one starts is dropped: every era kept a set of seen addresses. Keeping
