@@ -60,7 +60,7 @@ def make_geometry(
         pad_bytes: bytes that belong to no layer after each contiguous part of a page; a multiple of the element size.
         kernel_blocks: kernel blocks in a block: the view's block dimension then counts those.
         groups: cache groups; layer i is of group i % groups, and the layers of different groups overlay each other.
-        name: name of the geometry; made from the order and the sizes if empty.
+        name: name of the geometry; made from the order if empty.
 
     Returns:
         A geometry with one storage, whose layers carry `extra["dims"]`, the letters of their dimensions.
@@ -88,7 +88,7 @@ def make_geometry(
     nbytes = sum(_chunks(order, inner, width_at, tokens, heads, itemsize, pad_bytes)) * num_blocks
     nbytes *= 1 if "H" in inner else heads
     data: dict[str, Any] = {
-        "name": name or f"toy {order} {num_blocks} blocks x {layers} layers",
+        "name": name or f"toy {order}",
         "layout": order,
         "num_blocks": num_blocks,
         "storages": [{"id": 0, "nbytes": nbytes}],

@@ -18,8 +18,8 @@ from .whole_pool import whole_pool_cells
 
 STATES = ("planned", "cleared", "pad", "missed", "stomped", "overrun")  # the worst last
 MAX_PIECES = 12
-FOLD_ROWS, FOLD_COLUMNS = 96, 720
-BYTE_LINES, UNITS_PER_LINE = 4, 64
+FOLD_ROWS, FOLD_COLUMNS = 100, 720
+BYTE_LINES, UNITS_PER_LINE, LEAST_UNITS = 4, 64, 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,14 +190,21 @@ class Atlas:
         return cells
 
     def byte_cells(self, place: tuple[Name, int], ranges) -> tuple[tuple[Cell, ...], int]:
-        """The cells around a byte, and the largest unit of up to 16 bytes that divides all their edges."""
+        """The cells around a byte, and the unit, at most 16 bytes, that divides all their edges.
+
+        A unit is small enough to give a short page some characters, and lines wholly outside the storage are
+        left out but for one.
+        """
         storage, byte = place
+        nbytes = self.geometry.storage(storage).nbytes
         for unit in (16, 8, 4, 2, 1):
             line = unit * UNITS_PER_LINE
             low = (byte // line - 1) * line
-            if self.geometry.storage(storage).nbytes <= (BYTE_LINES - 1) * line:
-                low = 0 if byte >= 0 else low
+            if low < 0 <= byte:
+                low = 0
             high = low + BYTE_LINES * line
+            if byte < nbytes:
+                high = min(high, max(-(-nbytes // line), byte // line + 1) * line + (line if nbytes % line == 0 else 0))
             cells = []
             for index, band in enumerate(self.bands):
                 if band.storage == storage:
@@ -206,7 +213,8 @@ class Atlas:
                     if a < b:
                         cells += self._cells(index, None, a, b, 0, ranges)
             edges = [edge for cell in cells for edge in (cell.start_bytes, cell.end_bytes)]
-            if gcd(unit, *edges) == unit:
+            pages = [cell.end_bytes - cell.start_bytes for cell in cells[1:-1] if cell.layers]
+            if gcd(unit, *edges) == unit and min(pages, default=byte + 999) >= LEAST_UNITS * unit:
                 break
         return tuple(cells), unit
 

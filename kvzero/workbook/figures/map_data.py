@@ -38,7 +38,7 @@ class MemoryMapData:
         window_bytes: the columns shown, half open.
         cells: the cells of these rows and columns, in order.
         fold: the whole pool, where the rows and columns shown are not all; else None.
-        focus: (storage, byte) that the byte panel is about.
+        focus: (storage, byte) that the byte panel is about; marked: whether it is to be bracketed.
         byte_cells: the cells around it, in the order of addresses; their columns are offsets in the storage.
         unit_bytes: bytes of one character of the byte panel, a divisor of all its edges.
         totals: kind to distinct bytes over the whole pool; "needed" and "written_twice" where known.
@@ -59,6 +59,7 @@ class MemoryMapData:
     cells: tuple[Cell, ...]
     fold: Fold | None
     focus: tuple[Name, int]
+    marked: bool
     byte_cells: tuple[Cell, ...]
     unit_bytes: int
     totals: dict[str, int]
@@ -131,6 +132,7 @@ def memory_map_data(
         cells=cells,
         fold=None if everything else atlas.fold(plan, ranges),
         focus=place,
+        marked=focus is not None or bool(audit and audit.first),
         byte_cells=byte_cells,
         unit_bytes=unit,
         totals=totals,
@@ -205,6 +207,7 @@ def memory_map_data(
         cells=cells,
         fold=None if everything else atlas.fold(plan, ranges),
         focus=place,
+        marked=focus is not None or bool(audit and audit.first),
         byte_cells=byte_cells,
         unit_bytes=unit,
         totals=totals,
@@ -287,7 +290,7 @@ def _sentence(geometry: CacheGeometry, plan: Plan | None, audit: Audit | None, b
         return f"The plan of {plan.planner}: {segments} clear {bytes_text(totals['planned'])} in {where}."
     owned = sum(end - start for start, end, *_ in atlas.pieces())
     pad = atlas.row_bytes - owned
-    rest = f", {pad:,} of them pad" if pad else ", none of them pad"
+    rest = f", {pad:,} of them pad" if pad else " and holds no pad"
     return (
         f"{geometry.name}: {geometry.num_blocks:,} blocks of {len(geometry.layers)} layers; "
         f"a block takes {bytes_text(atlas.row_bytes)}{rest}."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.colors import to_rgb
@@ -12,7 +13,7 @@ from ...geometry import CacheGeometry
 from ...plan import Plan
 from ...report import Audit
 from ...views import Name
-from .atlas import BYTE_LINES, STATES, UNITS_PER_LINE, Cell
+from .atlas import STATES, UNITS_PER_LINE, Cell
 from .map_data import MemoryMapData, memory_map_data
 from .style import (
     BODY_POINTS,
@@ -25,6 +26,7 @@ from .style import (
     TITLE_POINTS,
     WIDTH_INCHES,
     Sheet,
+    Sign,
     bytes_text,
     owner_sign,
     round_bytes,
@@ -32,7 +34,7 @@ from .style import (
     wrap,
 )
 
-LEFT, RIGHT = 1.05, WIDTH_INCHES - 0.15  # the gutter on the left holds row labels
+LEFT, RIGHT = 1.2, WIDTH_INCHES - 0.15  # the gutter on the left holds row labels
 ROW, GAP = 0.27, 0.05
 BAND_GAP = 0.07  # bands are apart in memory, and so on the map
 LEAST_WIDTH = 0.022  # nothing on the map is thinner than this
@@ -75,18 +77,20 @@ def draw_memory_map(data: MemoryMapData) -> Figure:
     key = _key_entries(data)
     fold_height = 0.0 if data.fold is None else min(1.3, max(0.4, 0.06 * len(data.fold.kinds)))
     top_fold = 0.18 + 0.19 * len(title)
-    top_rows = top_fold + (fold_height + 0.62 if data.fold is not None else 0.06)
+    zoomed = 0.62 if data.window_bytes != (0, data.row_bytes) else 0.42
+    top_rows = top_fold + (fold_height + zoomed if data.fold is not None else 0.06)
     columns = Columns(data)
     head = columns.head_inches
     top_bytes = top_rows + 0.22 + head + len(data.rows) * (ROW + GAP) + 0.5
-    top_key = top_bytes + 0.24 + BYTE_LINES * 0.42 + 0.1
+    lines = byte_lines(data)
+    top_key = top_bytes + 0.26 + sum(line.height for line in lines) + 0.1
     sheet = Sheet(top_key + 0.24 * -(-len(key) // 2) + 0.08)
     for index, line in enumerate(title):
-        sheet.text(0.15, 0.18 + 0.19 * index, line, TITLE_POINTS, weight="bold")
+        sheet.text(0.15, 0.18 + 0.19 * index, line, TITLE_POINTS, bold=True)
     if data.fold is not None:
         _draw_fold(sheet, data, top_fold + 0.1, fold_height, top_rows)
     _draw_rows(sheet, data, columns, top_rows)
-    _draw_bytes(sheet, data, top_bytes)
+    _draw_bytes(sheet, data, lines, top_bytes)
     _draw_key(sheet, key, top_key)
     return sheet.finish()
 
@@ -105,11 +109,23 @@ class Columns:
         self.scale = (RIGHT - LEFT - gap * (len(self.bands) - 1)) / (high - low)
         self.lefts = {index: LEFT + (a - low) * self.scale + gap * i for i, (index, a, _) in enumerate(self.bands)}
         self.origin = {index: a for index, a, _ in self.bands}
-        self.labels = self._labels(data)
-        fits = all(text_width(label) <= max(width, 0.2) for _, width, label in self.labels)
-        self.tilt = 0 if fits else 32
-        longest = max((text_width(label) for *_, label in self.labels), default=0)
-        self.head_inches = 0.2 if fits else min(1.1, 0.16 + longest * 0.55)
+        self.labels = self._labels(data, most=3)
+        self.letters = not all(text_width(label) <= width for _, width, label in self.labels)
+        self.legend: list[str] = []
+        if self.letters:
+            self.legend = self._legend()
+            if len(self.legend) > 2:
+                self.labels = self._labels(data, most=1)
+                self.legend = self._legend()
+            names = list(dict.fromkeys(label for *_, label in self.labels))
+            self.labels = [(x, width, _letter(names.index(label))) for x, width, label in self.labels]
+        self.head_inches = 0.2 + 0.17 * len(self.legend)
+
+    def _legend(self) -> list[str]:
+        """The letters and the names that they stand for, where the names do not fit over their columns."""
+        names = dict.fromkeys(label for *_, label in self.labels)
+        items = [f"{_letter(index)} = {name}".replace(" ", "\u00a0") for index, name in enumerate(names)]
+        return wrap("   ".join(items), RIGHT - LEFT, SMALL_POINTS)
 
     def x(self, index: int, column: int) -> float:
         """The place of a column of the whole map, in the band that it belongs to."""
@@ -119,12 +135,12 @@ class Columns:
         """The band in the window that holds a column."""
         return next(index for index, a, b in self.bands if a <= column < b)
 
-    def _labels(self, data: MemoryMapData) -> list[tuple[float, float, str]]:
+    def _labels(self, data: MemoryMapData, most: int) -> list[tuple[float, float, str]]:
         """(left edge, width, label) of each owned stretch, from the first row inside the pool."""
         inside = [row for row in data.rows if 0 <= row < data.num_blocks] or [data.rows[0]]
         found: list[list] = []
         for cell in (cell for cell in data.cells if cell.row == inside[0] and cell.layers):
-            label = owner_text(data, cell)
+            label = owner_text(data, cell, most)
             x, width = self.x(self.band(cell.start_bytes), cell.start_bytes), (cell.end_bytes - cell.start_bytes) * self.scale
             if found and found[-1][2] == label and abs(found[-1][0] + found[-1][1] - x) < 1e-6:
                 found[-1][1] += width
@@ -133,22 +149,26 @@ class Columns:
         return [tuple(item) for item in found]
 
 
-def owner_text(data: MemoryMapData, cell: Cell) -> str:
-    """Who owns a cell, in a few words."""
+def _letter(index: int) -> str:
+    return "abcdefghijklmnopqrstuvwxyz"[index % 26] * (index // 26 + 1)
+
+
+def owner_text(data: MemoryMapData, cell: Cell, most: int = 1) -> str:
+    """Who owns a cell, in a few words, naming up to `most` layers that share it."""
     if not cell.layers:
         return "outside" if cell.kind in ("redzone", "overrun") else "pad"
-    first = cell.layers[0]
-    more = f" +{len(cell.layers) - 1}" if len(cell.layers) > 1 else ""
+    more = f" +{len(cell.layers) - most}" if len(cell.layers) > most else ""
     kept = " (not zeroed)" if all(layer in data.not_zeroed for layer in cell.layers) else ""
     part = f", {cell.part}" if cell.part else ""
-    return data.labels[first] + more + part + kept
+    named = sorted(cell.layers, key=lambda layer: layer in data.not_zeroed)[:most]
+    return " + ".join(data.labels[layer] for layer in named) + more + part + kept
 
 
 def _draw_fold(sheet: Sheet, data: MemoryMapData, top: float, height: float, below: float) -> None:
     fold = data.fold
     palette = np.array([to_rgb(owner_sign(0).fill)] + [to_rgb(SIGNS[state].fill) for state in STATES])
     owners = np.array([to_rgb(SIGNS["idle_pad"].fill)] + [to_rgb(owner_sign(i).fill) for i in range(4)])
-    beyond = bool(fold.kinds[-1].any())
+    beyond = bool(fold.kinds[-1].any())  # the last line is what lies past the pool
     kinds = fold.kinds if beyond else fold.kinds[:-1]
     picture = np.broadcast_to(owners[np.where(fold.owners < 0, 0, fold.owners % 4 + 1)], (*kinds.shape, 3)).copy()
     if beyond:
@@ -174,10 +194,11 @@ def _draw_fold(sheet: Sheet, data: MemoryMapData, top: float, height: float, bel
     for row in data.rows:
         y = top + (min(max(row // fold.rows_per_cell, 0), len(kinds) - 1) + 0.5) * line
         sheet.stroke([(LEFT - 0.06, y), (LEFT - 0.01, y)], INK, 1.4)
-    sheet.outline(left, top - 0.02, max(right - left, 0.03), height + 0.04, INK, 1.3)
-    bottom = top + height + 0.02
-    for a, b in ((left, LEFT), (max(right, left + 0.03), RIGHT)):
-        sheet.stroke([(a, bottom), (b, below - 0.02)], SOFT, 0.8, "--")
+    if data.window_bytes != (0, data.row_bytes):
+        right = max(right, left + 0.03)
+        sheet.outline(left, top - 0.02, right - left, height + 0.04, INK, 1.3)
+        for a, b in ((left, LEFT), (right, RIGHT)):
+            sheet.stroke([(a, top + height + 0.02), (b, below - 0.02)], SOFT, 0.8, "--")
 
 
 def _mark_states(sheet: Sheet, kinds: np.ndarray, top: float, height: float) -> None:
@@ -194,7 +215,7 @@ def _mark_states(sheet: Sheet, kinds: np.ndarray, top: float, height: float) -> 
             x += 0.2
         taken.append((x, y))
         sheet.box(x - 0.08, y - 0.07, 0.16, 0.14, SIGNS[state], edge=PAPER, line=1, over=3)
-        sheet.glyph(x, y, SIGNS[state], 0.075)
+        sheet.glyph(x, y, SIGNS[state], 0.075, clear=0.12)
 
 
 def _draw_rows(sheet: Sheet, data: MemoryMapData, columns: Columns, top: float) -> None:
@@ -204,14 +225,11 @@ def _draw_rows(sheet: Sheet, data: MemoryMapData, columns: Columns, top: float) 
     few = "" if len(data.rows) >= data.num_blocks else " (▸ asked to be zeroed)" if data.blocks else ""
     sheet.text(0.15, top + 0.08, f"Blocks, to scale{part}{few}", SMALL_POINTS, SOFT)
     base = top + 0.18 + columns.head_inches
-    at = -1.0
+    for index, line in enumerate(columns.legend):
+        sheet.text(LEFT, top + 0.28 + 0.17 * index, line)
     for x, width, label in columns.labels:
-        if columns.tilt and x >= at:
-            sheet.text(x + min(width / 2, 0.3), base - 0.02, label, align="left", valign="bottom", rotation=columns.tilt,
-                       rotation_mode="anchor")  # fmt: skip
-            at = x + 0.24
-        elif not columns.tilt and text_width(label) <= width:
-            sheet.text(x + width / 2, base - 0.09, label, align="center")
+        if text_width(label) <= max(width, 0.1):
+            sheet.text(x + width / 2, base - 0.09, label, align="center", bold=columns.letters)
     before = None
     for index, row in enumerate(data.rows):
         y = base + index * (ROW + GAP)
@@ -221,7 +239,7 @@ def _draw_rows(sheet: Sheet, data: MemoryMapData, columns: Columns, top: float) 
         asked = data.blocks is not None and row in data.blocks
         name = f"block {row:,}" if 0 <= row < data.num_blocks else ("before" if row < 0 else "past the end")
         sheet.text(LEFT - 0.1, y + ROW / 2, ("▸ " if asked else "") + name, BODY_POINTS, align="right",
-                   weight="bold" if asked else "normal")  # fmt: skip
+                   bold=asked)  # fmt: skip
         for cell in (cell for cell in data.cells if cell.row == row):
             _draw_cell(sheet, data, columns, cell, y)
     _draw_measures(sheet, data, columns, base + len(data.rows) * (ROW + GAP))
@@ -243,7 +261,7 @@ def _draw_cell(sheet: Sheet, data: MemoryMapData, columns: Columns, cell: Cell, 
         if width >= 0.11:
             count = max(1, min(5, round(width / 0.9)))
             for i in range(count):
-                sheet.glyph(x + width * (i + 0.5) / count, y + ROW / 2, sign, 0.085)
+                sheet.glyph(x + width * (i + 0.5) / count, y + ROW / 2, sign, 0.09, clear=min(0.15, width))
     first = data.first
     if first and first["storage"] == cell.storage and 0 <= first["byte_offset"] - cell.offset_bytes < cell.end_bytes - cell.start_bytes:
         _bracket(sheet, x + (first["byte_offset"] - cell.offset_bytes) * columns.scale, y, max(width, 0.1), ROW)
@@ -296,40 +314,66 @@ def _measure(sheet: Sheet, x0: float, x1: float, y: float, words: str) -> None:
         sheet.stroke([(x, y - 0.04), (x, y + 0.04)], SOFT)
 
 
-def _draw_bytes(sheet: Sheet, data: MemoryMapData, top: float) -> None:
-    """Lines of characters around the focus, in the order of addresses, like a memory dump."""
-    unit, (storage, focus) = data.unit_bytes, data.focus
-    line = unit * UNITS_PER_LINE
-    start = data.byte_cells[0].start_bytes
-    width = (RIGHT - LEFT) / UNITS_PER_LINE
-    each = "a byte" if unit == 1 else f"{unit} bytes"
-    sheet.text(0.15, top + 0.06, f"Bytes around {focus:,} of storage {storage}, each character {each}", SMALL_POINTS, SOFT)
-    for index in range(BYTE_LINES):
-        low = start + index * line
-        y = top + 0.38 + index * 0.42
-        sheet.text(LEFT - 0.1, y + 0.1, f"{low:,}", align="right", colour=SOFT)
-        free, said = 0.0, None
+@dataclass(frozen=True)
+class ByteLine:
+    """One line of the byte panel: its first byte, its pieces (cell, start, end), and labels (x, byte x, words)."""
+
+    low: int
+    pieces: list[tuple[Cell, int, int]]
+    labels: list[tuple[float, float, str]]
+
+    @property
+    def height(self) -> float:
+        """Inches that it takes."""
+        return 0.42 if self.labels else 0.25
+
+
+def byte_lines(data: MemoryMapData) -> list[ByteLine]:
+    """Cut the byte panel's cells into lines, and place a label where the owner changes."""
+    line, found = data.unit_bytes * UNITS_PER_LINE, []
+    scale = (RIGHT - LEFT) / line
+    said = ""
+    for low in range(data.byte_cells[0].start_bytes, data.byte_cells[-1].end_bytes, line):
+        pieces, labels, free = [], [], 0.0
         for cell in data.byte_cells:
             a, b = max(cell.start_bytes, low), min(cell.end_bytes, low + line)
             if a >= b:
                 continue
-            x, wide = LEFT + (a - low) / unit * width, (b - a) / unit * width
+            pieces.append((cell, a, b))
+            where = f", block {cell.row:,}" if 0 <= cell.row < data.num_blocks and cell.layers else ""
+            words, x = owner_text(data, cell) + where, LEFT + (a - low) * scale
+            at = max(x, free)
+            if words != said and at - x < 0.5 and at + text_width(words) < WIDTH_INCHES:
+                labels.append((at, x, words))
+                free, said = at + text_width(words) + 0.14, words
+        found.append(ByteLine(low, pieces, labels))
+    return found
+
+
+def _draw_bytes(sheet: Sheet, data: MemoryMapData, lines: list[ByteLine], top: float) -> None:
+    """Lines of characters around the focus, in the order of addresses, like a memory dump."""
+    unit, (storage, focus) = data.unit_bytes, data.focus
+    width = (RIGHT - LEFT) / UNITS_PER_LINE
+    each = "a byte" if unit == 1 else f"{unit} bytes"
+    sheet.text(0.15, top + 0.06, f"Bytes around {focus:,} of storage {storage}, each character {each}", SMALL_POINTS, SOFT)
+    y = top + 0.2
+    for line in lines:
+        y += line.height - 0.2
+        sheet.text(LEFT - 0.1, y + 0.1, f"{line.low:,}", align="right", colour=SOFT)
+        for at, x, words in line.labels:
+            sheet.text(at, y - 0.095, words)
+            sheet.stroke([(x, y - 0.05), (x, y)], INK, 0.8)
+        for cell, a, b in line.pieces:
+            x = LEFT + (a - line.low) / unit * width
             sign = SIGNS[cell.kind]
-            owner = owner_sign(cell.layers[0]) if cell.kind == "kept" else sign
-            sheet.box(x, y, wide, 0.2, owner, edge=PAPER)
+            fill = owner_sign(cell.layers[0]).fill if cell.kind == "kept" else sign.fill
+            # The glyphs are the pattern here; a hatch under them would only blur them.
+            sheet.box(x, y, (b - a) / unit * width, 0.2, Sign("", "", fill), edge=PAPER)
             for i in range((b - a) // unit):
-                sheet.glyph(x + (i + 0.5) * width, y + 0.1, sign, 0.075)
-            if a == cell.start_bytes or index == 0:
-                where = "" if not 0 <= cell.row < data.num_blocks or not cell.layers else f", block {cell.row:,}"
-                label = owner_text(data, cell) + where
-                at = max(x, free)
-                if label != said and at - x < 0.5 and at + text_width(label) < RIGHT + 0.1:
-                    sheet.text(at, y - 0.085, label, colour=SOFT)
-                    sheet.stroke([(x, y - 0.03), (x, y)], SOFT, 0.8)
-                    free, said = at + text_width(label) + 0.14, label
-        if low <= focus < low + line:
-            at = (focus - low) // unit
-            _bracket(sheet, LEFT + at * width, y, width, 0.2)
+                sheet.glyph(x + (i + 0.5) * width, y + 0.1, sign, 0.08)
+        if data.marked and line.low <= focus < line.low + unit * UNITS_PER_LINE:
+            _bracket(sheet, LEFT + (focus - line.low) // unit * width, y, width, 0.2)
+        y += 0.2
 
 
 def _key_entries(data: MemoryMapData) -> list[tuple[str, str]]:
@@ -351,5 +395,5 @@ def _draw_key(sheet: Sheet, entries: list[tuple[str, str]], top: float) -> None:
         y = top + (index % half) * 0.24
         sign = owner_sign(0) if kind == "kept" else SIGNS[kind]
         sheet.box(x, y, 0.3, 0.18, sign, edge=HAIR)
-        sheet.glyph(x + 0.15, y + 0.09, SIGNS[kind], 0.08)
+        sheet.glyph(x + 0.15, y + 0.09, SIGNS[kind], 0.09, clear=0.14)
         sheet.text(x + 0.4, y + 0.09, words)

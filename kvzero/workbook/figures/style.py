@@ -7,19 +7,21 @@ because colour is never the only sign.
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-import matplotlib as mpl
+import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.collections import LineCollection, PolyCollection
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
+from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 from matplotlib.textpath import TextPath
 from matplotlib.transforms import Affine2D
+
+from ...textmap import GLYPHS as TEXT
 
 WIDTH_INCHES = 9.0
 BODY_POINTS, SMALL_POINTS, TITLE_POINTS = 9.5, 9.0, 11.0
@@ -42,17 +44,17 @@ class Sign:
 
 
 # What a byte is in a figure. The order is that of the key below each figure, and the worst comes last: where
-# several kinds share a pixel, the last one is seen.
+# several kinds share a pixel, the last one is seen. The glyphs are those of the audit's text map.
 SIGNS: dict[str, Sign] = {
-    "kept": Sign("kept: a layer's byte, not written", ".", "#e8eef3", ink="#8a949c"),
-    "idle_pad": Sign("pad: belongs to no layer", "-", "#f7f7f7", "....", "#bdbdbd", "#8a8a8a"),
-    "redzone": Sign("outside the storage", "~", "#e2e2e2", "////", "#ababab", "#7a7a7a"),
+    "kept": Sign("kept: a layer's byte, not written", TEXT["live"][0], "#e8eef3", ink="#8a949c"),
+    "idle_pad": Sign("pad: belongs to no layer", TEXT["intact pad"][0], "#f7f7f7", "....", "#bdbdbd", "#8a8a8a"),
+    "redzone": Sign("outside the storage", ":", "#e2e2e2", "////", "#ababab", "#7a7a7a"),
     "planned": Sign("the plan writes here", "w", SKY, "", BLUE, INK),
-    "cleared": Sign("cleared: needed and written", "0", BLUE, "", "#4c9ccb", PAPER),
-    "pad": Sign("pad written: harmless luck", "p", PURPLE, "....", INK, INK),
-    "missed": Sign("missed: needed, left dirty", "?", YELLOW, "\\\\\\", "#a58f00", INK),
-    "stomped": Sign("stomped: live bytes of another", "X", VERMILION, "xxx", "#ffd9bf", PAPER),
-    "overrun": Sign("overrun: written outside the storage", "!", BLACK, "///", "#8a8a8a", PAPER),
+    "cleared": Sign("cleared: needed and written", TEXT["cleared"][0], BLUE, "", "#4c9ccb", PAPER),
+    "pad": Sign("pad written: belongs to no layer", TEXT["pad"][0], PURPLE, "...", INK, INK),
+    "missed": Sign("missed: needed, left dirty", TEXT["missed"][0], YELLOW, "\\\\\\", "#a58f00", INK),
+    "stomped": Sign("stomped: live bytes of another", TEXT["stomped"][0], VERMILION, "xxx", "#ffd9bf", PAPER),
+    "overrun": Sign("overrun: written outside the storage", TEXT["overrun"][0], BLACK, "///", "#8a8a8a", PAPER),
 }
 COLOURS = {name: sign.fill for name, sign in SIGNS.items()}
 GLYPHS = {name: sign.glyph for name, sign in SIGNS.items()}
@@ -109,29 +111,49 @@ def glyph_path(glyph: str) -> Path:
 
 def text_width(text: str, points: float = SMALL_POINTS, bold: bool = False) -> float:
     """The width of a line of text in inches."""
-    return _em_width(text, bold) * points / 72
+    return _outline(text, bold)[2] * points / 72
 
 
-@lru_cache(maxsize=8192)
-def _em_width(text: str, bold: bool) -> float:
-    wide = sum(_letter_em(letter, bold) for letter in text)
-    return wide
+@lru_cache(maxsize=4096)
+def _outline(text: str, bold: bool) -> tuple[np.ndarray, np.ndarray, float]:
+    """A line of text as an outline of size 1 (vertices with y downwards, codes) and its width.
+
+    Matplotlib sets each string anew, which takes most of the time of a figure; outlines are kept.
+    """
+    vertices, codes, x = [np.empty((0, 2))], [np.empty(0, np.uint8)], 0.0
+    for letter in text:
+        path, advance = _letter(letter, bold)
+        vertices.append(path.vertices * (1, -1) + (x, 0))
+        codes.append(path.codes)
+        x += advance
+    return np.concatenate(vertices), np.concatenate(codes), x
 
 
 @lru_cache(maxsize=1024)
-def _letter_em(letter: str, bold: bool) -> float:
-    if letter == " ":
-        return 0.348 if bold else 0.318
+def _letter(letter: str, bold: bool) -> tuple[Path, float]:
     prop = FontProperties(family="DejaVu Sans", weight="bold" if bold else "normal")
-    pair = TextPath((0, 0), letter + letter, size=100, prop=prop).get_extents()
-    one = TextPath((0, 0), letter, size=100, prop=prop).get_extents()
-    return max(pair.x1 - one.x1, 0.0) / 100
+    # A letter's advance is what it adds between two bars.
+    with_letter, without = (TextPath((0, 0), f"|{middle}|", size=1, prop=prop) for middle in (letter, ""))
+    advance = with_letter.get_extents().x1 - without.get_extents().x1
+    if letter.isspace():
+        return Path(np.empty((0, 2)), np.empty(0, np.uint8)), advance
+    return TextPath((0, 0), letter, size=1, prop=prop), advance
 
 
 def wrap(text: str, width_inches: float, points: float, bold: bool = False) -> list[str]:
-    """Break text into lines that fit a width."""
-    average = text_width("the quick brown fox jumps over 1,234 bytes", points, bold) / 42
-    return textwrap.wrap(text, max(20, int(width_inches / average))) or [""]
+    """Break text at spaces into lines that fit a width; a no-break space holds words together.
+
+    >>> wrap("four numbers are four numbers", 1.2, 9)
+    ['four numbers', 'are four', 'numbers']
+    """
+    lines = [""]
+    for word in text.split(" "):
+        longer = f"{lines[-1]} {word}" if lines[-1] else word
+        if lines[-1] and text_width(longer, points, bold) > width_inches:
+            lines.append(word)
+        else:
+            lines[-1] = longer
+    return lines
 
 
 @dataclass
@@ -143,9 +165,11 @@ class Sheet:
     _boxes: dict[tuple, list] = field(default_factory=dict)
     _glyphs: dict[tuple, list] = field(default_factory=dict)
     _lines: dict[tuple, list] = field(default_factory=dict)
+    _words: dict[str, list] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.figure = Figure(figsize=(self.width_inches, self.height_inches), facecolor=PAPER)
+        self.figure.words = []  # what the figure says, for tests and for readers of its data
         FigureCanvasAgg(self.figure)
         self.axes = self.figure.add_axes((0, 0, 1, 1))
         self.axes.set_axis_off()
@@ -166,32 +190,51 @@ class Sheet:
         """A line through points."""
         self._lines.setdefault((colour, line, dash, over), []).append(list(points))
 
-    def glyph(self, x, y, sign: Sign, height=0.1) -> None:
-        """A sign's glyph centred at a point; its height is in inches."""
+    def glyph(self, x, y, sign: Sign, height=0.1, clear: float = 0.0) -> None:
+        """A sign's glyph centred at a point; its height is in inches, and `clear` that of a plain field behind it."""
+        if clear and sign.hatch:
+            plain = Sign("", "", sign.fill)
+            self.box(x - clear * 0.5, y - clear / 2, clear, clear, plain, over=5)
         self._glyphs.setdefault((sign.glyph, sign.ink, height), []).append((x, y))
 
-    def text(self, x, y, words, points=SMALL_POINTS, colour=INK, align="left", valign="center", **more) -> None:
-        """Words at a point; more keywords go to matplotlib."""
-        self.axes.text(x, y, words, fontsize=points, color=colour, ha=align, va=valign, clip_on=False, **more)
+    def text(self, x, y, words, points=SMALL_POINTS, colour=INK, align="left", bold=False) -> None:
+        """A line of words; `y` is the middle of its capitals."""
+        vertices, codes, width = _outline(words, bold)
+        left = x - {"left": 0, "center": 0.5, "right": 1}[align] * width * points / 72
+        baseline = y + 0.365 * points / 72
+        self._words.setdefault(colour, []).append((vertices * (points / 72) + (left, baseline), codes))
+        self.figure.words.append(words)
 
     def finish(self) -> Figure:
         """Draw what was gathered and hand over the figure."""
         for (fill, hatch, hatch_line, edge, width, over), corners in self._boxes.items():
-            boxes = PolyCollection(corners, facecolors=fill, edgecolors=edge or "none", linewidths=width if edge else 0)
-            boxes.set_zorder(1 + over / 10)
-            self.axes.add_collection(boxes, autolim=False)
+            boxes = _merged(np.array([[*box, box[0]] for box in corners]), _BOX_CODES)
+            style = {"facecolor": fill, "edgecolor": edge or "none", "linewidth": width if edge else 0}
+            self._add(boxes, 1 + over / 10, **style)
             if hatch:
-                lines = PolyCollection(corners, facecolors="none", edgecolors=hatch_line, linewidths=0, hatch=hatch)
-                lines.set_zorder(1.01 + over / 10)
-                self.axes.add_collection(lines, autolim=False)
+                self._add(boxes, 1.01 + over / 10, facecolor="none", edgecolor=hatch_line, linewidth=0, hatch=hatch)
         for (colour, width, dash, over), strokes in self._lines.items():
             lines = LineCollection(strokes, colors=colour, linewidths=width, linestyles=dash, zorder=2 + over / 10)
             lines.set_capstyle("butt")
             self.axes.add_collection(lines, autolim=False)
         for (glyph, ink, height), points in self._glyphs.items():
-            path = glyph_path(glyph).transformed(Affine2D().scale(height * 1.35))
-            shapes = [path.vertices + point for point in points]
-            merged = Path.make_compound_path(*(Path(shape, path.codes) for shape in shapes))
-            self.axes.add_patch(mpl.patches.PathPatch(merged, facecolor=ink, linewidth=0, zorder=2.6))
-        self._boxes, self._lines, self._glyphs = {}, {}, {}
+            path = glyph_path(glyph)
+            vertices = path.vertices * (height * 1.35) + np.array(points)[:, None, :]
+            self._add(_merged(vertices, path.codes), 2.6, facecolor=ink, linewidth=0)
+        for colour, outlines in self._words.items():
+            vertices, codes = (np.concatenate(parts) for parts in zip(*outlines, strict=True))
+            self._add(Path(vertices, codes), 4, facecolor=colour, linewidth=0)
+        self._boxes, self._lines, self._glyphs, self._words = {}, {}, {}, {}
         return self.figure
+
+    def _add(self, path: Path, zorder: float, **style) -> None:
+        # One patch for all boxes of a style: a hatch is then laid once. `add_patch` would measure every curve.
+        self.axes.add_artist(PathPatch(path, zorder=zorder, transform=self.axes.transData, **style))
+
+
+_BOX_CODES = np.array([Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY], np.uint8)
+
+
+def _merged(vertices: np.ndarray, codes: np.ndarray) -> Path:
+    """One path of many copies of a shape; `vertices` has shape (copies, points, 2)."""
+    return Path(vertices.reshape(-1, 2), np.tile(codes, len(vertices)))

@@ -1,0 +1,264 @@
+"""Bars with limit lines, sweeps with the point where they flip, and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, floor, log10
+
+from matplotlib.figure import Figure
+
+from .style import (
+    BLUE,
+    BODY_POINTS,
+    GREEN,
+    HAIR,
+    INK,
+    ORANGE,
+    PAPER,
+    PURPLE,
+    SKY,
+    SOFT,
+    TITLE_POINTS,
+    VERMILION,
+    WIDTH_INCHES,
+    Sheet,
+    Sign,
+    text_width,
+    wrap,
+)
+
+# Bars and lines take these in turn.
+SERIES = (
+    Sign("", "", BLUE, "", PAPER, PAPER),
+    Sign("", "", ORANGE, "////", "#fff1d6", INK),
+    Sign("", "", GREEN, "....", "#d9f2e9", PAPER),
+    Sign("", "", PURPLE, "\\\\\\\\", "#fbe8f2", INK),
+    Sign("", "", SKY, "xxxx", "#e3f3fd", INK),
+    Sign("", "", VERMILION, "----", "#ffe0cc", PAPER),
+)
+DASHES = ("-", "--", ":", "-.")
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A line across a chart: what it stands for and where it is."""
+
+    name: str
+    value: float
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:,.3g}"
+
+
+def bars(
+    values: Sequence[tuple[str, float]],
+    sentence: str,
+    *,
+    unit: str = "",
+    limits: Sequence[Limit] = (),
+    log: bool = False,
+) -> Figure:
+    """Draw horizontal bars, each with its name and its value, and limits as lines across them.
+
+    Args:
+        values: (name, value) in order; a bar past a limit is hatched red and says so.
+        sentence: what to see, on top.
+        unit: of the values, after each number.
+        limits: lines; a bar is over a limit when it is larger.
+        log: a logarithmic scale from 1, on which 0 has no bar.
+
+    Returns:
+        A figure 9 inches wide.
+
+    Example:
+        bars([("flat grid", 2_904_745_920), ("masked grid", 12_434_700)], "…",
+             limits=[Limit("CUDA, grid x", 2**31 - 1)], log=True)
+    """
+    title = wrap(sentence, WIDTH_INCHES - 0.3, TITLE_POINTS, bold=True)
+    left = 0.3 + max(text_width(name, BODY_POINTS) for name, _ in values)
+    largest = max([value for _, value in values] + [limit.value for limit in limits] + [1e-12])
+    room = max(text_width(f"{_number(value)} {unit}", BODY_POINTS) for _, value in values) + 0.3
+    right = WIDTH_INCHES - 0.2 - (0 if limits and log else room)
+    top = 0.22 + 0.19 * len(title) + 0.2 * len(limits)
+    sheet = Sheet(top + 0.36 * len(values) + (0.5 if log else 0.15))
+    for index, line in enumerate(title):
+        sheet.text(0.15, 0.18 + 0.19 * index, line, TITLE_POINTS, bold=True)
+    low, high = (0.0, ceil(log10(largest) + 0.02)) if log else (0.0, largest * 1.02)
+
+    def x(value: float) -> float:
+        place = log10(max(value, 1)) if log else value
+        return left + (place - low) / (high - low) * (right - left)
+
+    bottom = top + 0.36 * len(values)
+    if log:
+        step = max(1, round((high - low) / 10))
+        for power in range(0, int(high) + 1, step):
+            sheet.stroke([(x(10**power), top), (x(10**power), bottom)], "#e3e3e3", 0.8, over=-9)
+            sheet.text(x(10**power), bottom + 0.12, _power(power), colour=SOFT, align="center")
+        sheet.text(right, bottom + 0.31, f"{unit + ', ' if unit else ''}each step ten times the last".strip(), colour=SOFT, align="right")
+    for index, (name, value) in enumerate(values):
+        y = top + 0.36 * index + 0.04
+        over = [limit for limit in limits if value > limit.value]
+        sign = Sign("", "", VERMILION, "xxx", "#ffd9bf") if over else SERIES[0]
+        sheet.text(left - 0.12, y + 0.14, name, BODY_POINTS, align="right")
+        sheet.box(left, y, max(x(value) - left, 0.015), 0.28, sign)
+        words = f"{_number(value)}{' ' + unit if unit else ''}" + (f"  ✗ over {over[0].name}" if over else "")
+        _value(sheet, words, x(value), y + 0.14, left, right if log and limits else WIDTH_INCHES - 0.1)
+    for index, limit in enumerate(limits):
+        y = top - 0.2 * (len(limits) - index) + 0.06
+        place = x(limit.value)
+        sheet.stroke([(place, y + 0.02), (place, bottom)], INK, 1.4, DASHES[(index + 1) % 4], over=6)
+        words = f"{limit.name}: {_number(limit.value)}"
+        fits = place + 0.08 + text_width(words) < WIDTH_INCHES
+        sheet.text(place + (0.06 if fits else -0.06), y, words, align="left" if fits else "right")
+    return sheet.finish()
+
+
+def _power(power: int) -> str:
+    names = {0: "1", 3: "thousand", 6: "million", 9: "billion", 12: "trillion"}
+    return names.get(power) or "10" + str(power).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
+
+
+def _value(sheet: Sheet, words: str, end: float, y: float, left: float, right: float) -> None:
+    """A bar's number: after the bar where there is room, else inside it on a plain field."""
+    width = text_width(words, BODY_POINTS, bold=True)
+    if end + 0.08 + width <= right:
+        sheet.box(end + 0.04, y - 0.09, width + 0.08, 0.18, Sign("", "", PAPER), over=4)
+        sheet.text(end + 0.08, y, words, BODY_POINTS, bold=True)
+    else:
+        at = max(left + 0.05, end - width - 0.12)
+        sheet.box(at - 0.05, y - 0.095, width + 0.1, 0.19, Sign("", "", PAPER), over=4)
+        sheet.text(at, y, words, BODY_POINTS, bold=True)
+
+
+def sweep(
+    series: Sequence[tuple[str, Sequence[tuple[float, float]]]],
+    sentence: str,
+    *,
+    x_label: str,
+    y_label: str,
+    flips: Sequence[Limit] = (),
+    here: float | None = None,
+) -> Figure:
+    """Draw one or more lines over a knob, with the points where they flip, and where the knob stands.
+
+    Args:
+        series: (name, points) with points (x, y) in order of x.
+        sentence: what to see, on top.
+        x_label, y_label: what the axes hold, with units.
+        flips: vertical lines at which safe becomes unsafe, with what they are.
+        here: where the knob stands.
+
+    Returns:
+        A figure 9 inches wide.
+    """
+    title = wrap(sentence, WIDTH_INCHES - 0.3, TITLE_POINTS, bold=True)
+    top = 0.5 + 0.19 * len(title) + 0.2 * len(flips)
+    height = 2.1
+    sheet = Sheet(top + height + 0.55 + 0.22 * ceil(len(series) / 2))
+    for index, line in enumerate(title):
+        sheet.text(0.15, 0.18 + 0.19 * index, line, TITLE_POINTS, bold=True)
+    xs = [x for _, points in series for x, _ in points] + [flip.value for flip in flips]
+    ys = [y for _, points in series for _, y in points]
+    x_low, x_high, y_high = min(xs), max(xs), max([*ys, 1])
+    left, right = 0.35 + text_width(_number(y_high)), WIDTH_INCHES - 0.35
+
+    def place(x: float, y: float) -> tuple[float, float]:
+        return left + (x - x_low) / (x_high - x_low or 1) * (right - left), top + height - y / y_high * height * 0.94
+
+    for tick in ticks(0, y_high, 4):
+        y = place(x_low, tick)[1]
+        sheet.stroke([(left, y), (right, y)], "#e3e3e3", 0.8)
+        sheet.text(left - 0.08, y, _number(tick), colour=SOFT, align="right")
+    for tick in ticks(x_low, x_high, 6):
+        x = place(tick, 0)[0]
+        sheet.stroke([(x, top + height), (x, top + height + 0.05)], SOFT, 0.8)
+        sheet.text(x, top + height + 0.14, _number(tick), colour=SOFT, align="center")
+    sheet.stroke([(left, top + height), (right, top + height)], SOFT, 1)
+    sheet.text(0.15, top - 0.2 * len(flips) - 0.14, y_label, colour=SOFT)
+    sheet.text((left + right) / 2, top + height + 0.33, x_label, colour=SOFT, align="center")
+    for index, flip in enumerate(flips):
+        x, y = place(flip.value, 0)[0], top - 0.2 * (len(flips) - index) + 0.06
+        sheet.stroke([(x, y + 0.02), (x, top + height)], INK, 1.4, "--", over=2)
+        words = f"{flip.name}: {_number(flip.value)}"
+        fits = x + 0.08 + text_width(words) < WIDTH_INCHES
+        sheet.text(x + (0.06 if fits else -0.06), y, words, align="left" if fits else "right")
+    for index, (name, points) in enumerate(series):
+        colour, dash = SERIES[index % len(SERIES)].fill, DASHES[index % 4]
+        sheet.stroke([place(*point) for point in points], colour, 2.4, dash, over=4)
+        y = top + height + 0.58 + 0.22 * (index // 2)
+        x = 0.15 + index % 2 * WIDTH_INCHES / 2
+        sheet.stroke([(x, y), (x + 0.45, y)], colour, 2.4, dash, over=4)
+        sheet.text(x + 0.55, y, name)
+    if here is not None:
+        x = place(here, 0)[0]
+        sheet.stroke([(x, top), (x, top + height)], INK, 1.0, over=5)
+        sheet.stroke([(x - 0.07, top + height + 0.09), (x, top + height), (x + 0.07, top + height + 0.09)], INK, 2.2, over=6)
+    return sheet.finish()
+
+
+def ticks(low: float, high: float, most: int) -> list[float]:
+    """Round numbers between two values, at most `most` steps apart.
+
+    >>> ticks(0, 149_760, 4)
+    [0, 50000, 100000]
+    """
+    raw = (high - low) / most or 1
+    size = 10 ** floor(log10(raw))
+    step = next(size * factor for factor in (1, 2, 2.5, 5, 10) if size * factor >= raw)
+    first = ceil(low / step)
+    return [int(n * step) if (n * step).is_integer() else n * step for n in map(float, range(first, floor(high / step) + 1))]
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[object]], sentence: str) -> Figure:
+    """Draw a small table: numbers to the right, words to the left, a cell beginning with ✗ in red.
+
+    Args:
+        header: names of the columns.
+        rows: their values; whole numbers get thousands separators.
+        sentence: what to see, on top.
+    """
+    cells = [[_cell(value) for value in row] for row in rows]
+    widths = [max(text_width(row[i], BODY_POINTS, True) for row in [header, *cells]) + 0.3 for i in range(len(header))]
+    total = min(WIDTH_INCHES, max(sum(widths) + 0.2, 4.0))
+    title = wrap(sentence, max(total, 6.5) - 0.3, TITLE_POINTS, bold=True)
+    top = 0.3 + 0.19 * len(title)
+    sheet = Sheet(top + 0.28 * (len(cells) + 1) + 0.1, max(total, 6.5))
+    for index, line in enumerate(title):
+        sheet.text(0.15, 0.18 + 0.19 * index, line, TITLE_POINTS, bold=True)
+    right = 0.15 + sum(widths)
+    for index, row in enumerate([list(header), *cells]):
+        y, x = top + 0.28 * index + 0.14, 0.15
+        if index % 2 == 0 and index:
+            sheet.box(0.15, y - 0.14, right - 0.15, 0.28, Sign("", "", "#f4f6f8"))
+        for column, words in enumerate(row):
+            numeric = all(isinstance(source[column], (int, float)) for source in rows)
+            at = x + widths[column] - 0.15 if numeric else x + 0.08
+            colour = "#a63c00" if words.startswith("✗") else INK
+            bold = index == 0 or words.startswith("✗")
+            sheet.text(at, y, words, BODY_POINTS, colour, "right" if numeric else "left", bold)
+            x += widths[column]
+    sheet.stroke([(0.15, top + 0.28), (right, top + 0.28)], INK, 1)
+    sheet.stroke([(0.15, top + 0.28 * (len(cells) + 1)), (right, top + 0.28 * (len(cells) + 1))], HAIR, 1)
+    return sheet.finish()
+
+
+def table_text(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """The same table as text.
+
+    >>> print(table_text(["layer", "bytes"], [["a", 37376], ["bc", 64]]))
+    layer  bytes
+    a      37,376
+    bc     64
+    """
+    cells = [list(header), *([_cell(value) for value in row] for row in rows)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
+    return "\n".join("  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip() for row in cells)
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return str(value)
+    return _number(value) if isinstance(value, float) else f"{value:,}"

@@ -1,0 +1,97 @@
+"""One display for a figure: a picture, its description and its text form, which read well without a kernel.
+
+The HTML carries the picture with a text alternative, the sentence as visible words, and the text map folded
+away; the plain text carries the sentence and the text map. A front end takes what it can show.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+
+from matplotlib.figure import Figure
+
+DPI = 192  # two dots for each of a screen's
+
+
+def png_bytes(figure: Figure, dpi: int = DPI) -> bytes:
+    """The figure as a PNG file."""
+    buffer = io.BytesIO()
+    # Level 1 packs flat fills well enough, in a tenth of the time.
+    figure.savefig(buffer, format="png", dpi=dpi, pil_kwargs={"compress_level": 1 if dpi < DPI else 6})
+    return buffer.getvalue()
+
+
+def figure_html(picture: bytes, width_inches: float, sentence: str, text: str | None = None) -> str:
+    """The picture as HTML: no wider than the page, described, with its text form under it.
+
+    Args:
+        picture: a PNG file.
+        width_inches: the width at which type has its stated size.
+        sentence: what to see; the text alternative and the caption.
+        text: the text form, folded away behind a line that opens it.
+
+    >>> '<img alt="Four pages."' in figure_html(b"", 9, "Four pages.")
+    True
+    """
+    data = base64.b64encode(picture).decode("ascii")
+    words = html.escape(sentence)
+    style = f"width:{width_inches * 96:.0f}px;max-width:100%;height:auto;background:#fff"
+    folded = ""
+    if text:
+        folded = (
+            "<details><summary>The same as text</summary>"
+            f'<pre style="overflow-x:auto;line-height:1.2">{html.escape(text)}</pre></details>'
+        )
+    return (
+        '<figure class="kvzero-figure" style="margin:0">'
+        f'<img alt="{words}" style="{style}" src="data:image/png;base64,{data}">'
+        f"<figcaption>{words}</figcaption>{folded}</figure>"
+    )
+
+
+def bundle(figure: Figure, sentence: str, text: str | None = None) -> tuple[dict, dict]:
+    """The display of a figure as (data, metadata) by MIME type; see `show`."""
+    picture = png_bytes(figure)
+    width, height = figure.get_size_inches()
+    plain = sentence if not text or text.startswith(sentence) else f"{sentence}\n{text}"
+    data = {
+        "text/html": figure_html(picture, width, sentence, text),
+        "image/png": base64.b64encode(picture).decode("ascii"),
+        "text/plain": text if text and text.startswith(sentence) else plain,
+    }
+    size = {"alt": sentence, "width": round(width * 96), "height": round(height * 96)}
+    return data, {"image/png": size}
+
+
+def show(figure: Figure, sentence: str, text: str | None = None) -> None:
+    """Display a figure with its description, once.
+
+    Args:
+        figure: a figure of this package.
+        sentence: what to see, in a sentence; it is read out for the picture and stands under it.
+        text: the text form (`map_text`, or a table as text), for pages and readers without pictures.
+
+    Example:
+        data = memory_map_data(geometry, audit=audit)
+        show(draw_memory_map(data), data.sentence, map_text(data))
+    """
+    from IPython.display import display
+
+    data, metadata = bundle(figure, sentence, text)
+    display(data, metadata=metadata, raw=True)
+
+
+def show_map(*arguments, **options) -> None:
+    """Display a memory map with its sentence and its text form.
+
+    Args:
+        arguments, options: those of `memory_map`.
+    """
+    from .map_data import memory_map_data
+    from .map_text import map_text
+    from .memory_map import draw_memory_map
+
+    data = memory_map_data(*arguments, **options)
+    show(draw_memory_map(data), data.sentence, map_text(data))
