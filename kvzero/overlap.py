@@ -28,7 +28,7 @@ def same_stride_clash(bases: np.ndarray, spans: np.ndarray, stride: int, num_blo
     and the shift between them is below the number of blocks. One sweep over the residues finds that.
 
     >>> same_stride_clash(np.array([0, 60]), np.array([60, 60]), 100, 4)
-    (0, 1, 1, 0)
+    (1, 0, 0, 1)
     """
     events = []
     for i, (base, span) in enumerate(zip(bases.tolist(), spans.tolist(), strict=True)):
