@@ -1,9 +1,9 @@
 """Zero freshly allocated KV-cache blocks, and prove byte by byte that nothing else was touched.
 
-    >>> from kvzero import CacheGeometry, plan_segments
-    >>> geometry = CacheGeometry.from_json("cache.json")
-    >>> plan_segments(geometry).bytes_per_block        # doctest: +SKIP
-    299008
+    >>> from kvzero import geometries, plan_segments
+    >>> plan = plan_segments(geometries.load("dsv4_c4_mla_only__BLHNC"))
+    >>> plan.bytes_per_block == plan.needed_bytes_per_block
+    True
 
 The names below are loaded on first use, so that ``import kvzero`` and ``kvzero --help`` start no torch.
 """
