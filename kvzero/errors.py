@@ -25,7 +25,7 @@ class KvzeroError(Exception):
         self.facts = facts
         for name, value in facts.items():
             setattr(self, name, value)
-        super().__init__(self.template.format(**facts))
+        super().__init__(_one_line(self.template.format(**facts)))
 
     def __reduce__(self) -> tuple:
         # Exceptions cross process borders in the audit; the default would drop the keyword facts.
@@ -34,6 +34,12 @@ class KvzeroError(Exception):
     def to_dict(self) -> dict[str, object]:
         """The rule, the message and every fact, as plain data for JSON."""
         return {"rule": self.rule, "message": str(self), **self.facts}
+
+
+def _one_line(message: str, limit: int = 800) -> str:
+    """A message stays one line and readable, whatever the file that it quotes holds."""
+    message = message.replace("\r", "\\r").replace("\n", "\\n")
+    return message if len(message) <= limit else f"{message[: limit - 200]} ... {message[-200:]}"
 
 
 def _rebuild(kind: type[KvzeroError], facts: dict[str, object]) -> KvzeroError:

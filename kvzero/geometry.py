@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from . import errors
-from .reading import read_geometry
+from .reading import read_geometry, unique_keys
 from .views import LayerView, Name, Segment, Storage
 
 
@@ -55,8 +55,8 @@ class CacheGeometry:
             KvzeroError: any rule that `from_dict` checks, naming the file, the layer and the key.
         """
         try:
-            data = json.loads(Path(path).read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+            data = json.loads(Path(path).read_text(encoding="utf-8"), object_pairs_hook=unique_keys)
+        except (OSError, ValueError, RecursionError) as error:
             detail = getattr(error, "strerror", None) or str(error)
             raise errors.GeometryFileError(where=str(path), detail=detail) from error
         return cls.from_dict(data, source=str(path))

@@ -155,6 +155,15 @@ def _layer(record: Any, where: str, num_blocks: int, storages: Mapping) -> Layer
     return view
 
 
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object as a dict; a key given twice is refused, since the reader cannot know which one is meant."""
+    data = dict(pairs)
+    if len(data) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} is given twice")
+    return data
+
+
 def find_block_dim(shape, stride, num_blocks: int, per_block: int | None, stated: int | None, where: str) -> int:
     """The dimension that counts blocks: as stated, or found if only one can be it.
 

@@ -108,12 +108,21 @@ def test_a_bad_file_is_refused_by_rule_with_its_numbers(data, kind, facts, tmp_p
         assert facts["key"] in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["", "{", "\x00", "NaN", "[" * 100_000, '{"name": "x"'])
+@pytest.mark.parametrize(
+    "text", ["", "{", "\x00", "NaN", "[" * 100_000, '{"name": "x"', '{"a": 1, "a": 2}', "9" * 5000]
+)
 def test_what_is_not_json_is_refused(text, tmp_path):
     path = tmp_path / "bad.json"
     path.write_text(text)
     with pytest.raises(errors.GeometryFileError, match="bad.json"):
         CacheGeometry.from_json(path)
+
+
+def test_a_message_stays_one_readable_line():
+    with pytest.raises(errors.WrongTypeError) as caught:
+        CacheGeometry.from_dict(changed(["layers", 1, "shape"], ["line\n" * 10_000]))
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 1000
+    assert caught.value.value == ["line\n" * 10_000]
 
 
 @pytest.mark.parametrize("name", ["absent.json", "."])
