@@ -7,6 +7,7 @@ checkpoint; the layout was forced for each file; `made_by` in each file says wha
 
 from __future__ import annotations
 
+import json
 from importlib import resources
 
 from ..errors import UnknownSelectionError
@@ -33,5 +34,6 @@ def load(name: str) -> CacheGeometry:
     """
     if name not in names():
         raise UnknownSelectionError(where="kvzero.geometries", kind="dump", name=name, known=names())
-    with resources.as_file(resources.files(__name__) / f"{name}.json") as path:
-        return CacheGeometry.from_json(path)
+    text = (resources.files(__name__) / f"{name}.json").read_text(encoding="utf-8")
+    # Messages name the dump, not the folder where the package is installed.
+    return CacheGeometry.from_dict(json.loads(text), source=f"{name}.json")
