@@ -32,7 +32,7 @@ def shrink(geometry: CacheGeometry, planner: str) -> CacheGeometry:
         >>> from kvzero import geometries
         >>> small = shrink(geometries.load("dsv4_c4_mla_only__BLHNC"), "uniform-page")
         >>> small.num_blocks, [view.name for view in small.layers]
-        (2, ['model.layers.0.attn.mla_attn', 'model.layers.3.attn.mla_attn'])
+        (2, ['model.layers.0.attn.mla_attn', 'model.layers.1.attn.mla_attn'])
     """
     plan_segments(geometry)
     wanted = _faults(geometry, planner)
@@ -88,14 +88,13 @@ def _fewer_layers(geometry: CacheGeometry, still, planner: str) -> CacheGeometry
     """Leave out runs of layers, half of them first and then ever shorter runs, as in delta debugging."""
     run = max(len(geometry.layers) // 2, 1)
     while True:
-        start, cut = 0, False
-        while start < len(geometry.layers):
-            keep = [view.name for i, view in enumerate(geometry.layers) if not start <= i < start + run]
+        stop, cut = len(geometry.layers), False
+        while stop > 0:  # from the end, so that early layers stay
+            keep = [view.name for i, view in enumerate(geometry.layers) if not stop - run <= i < stop]
             candidate = _only(geometry, keep, planner) if keep else None
             if still(candidate):
                 geometry, cut = candidate, True
-            else:
-                start += run
+            stop -= run
         if run == 1 and not cut:
             return geometry
         run = max(run // 2, 1)
