@@ -129,10 +129,12 @@ def _walk(base: int, dims: Dims, run_bytes: int, windows: np.ndarray, block_dim:
     reach = run_bytes + sum((size - 1) * step for size, step in dims)
     for size, step in reversed(dims):
         reach -= (size - 1) * step
-        if size == 1 or step == 0:
+        if step == 0 and (size, step) != block_dim:
             continue
-        first = np.maximum((low - starts - reach) // step + 1, 0)
-        last = np.minimum((high - 1 - starts) // step, size - 1)
+        first, last = np.zeros_like(starts), np.full_like(starts, size - 1)
+        if step > 0:  # a block dimension of stride 0 puts every block on the same bytes
+            first = np.maximum((low - starts - reach) // step + 1, first)
+            last = np.minimum((high - 1 - starts) // step, last)
         count = np.maximum(last - first + 1, 0)
         index = np.arange(count.sum(), dtype=np.int64) - np.repeat(np.cumsum(count) - count, count)
         index += np.repeat(first, count)

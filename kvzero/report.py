@@ -21,6 +21,8 @@ from .ownership import owners_of_byte
 # Worst first: this order also chooses the first offender.
 KINDS = ("overrun", "stomped", "missed", "pad")
 Name = int | str
+# Owners listed of the first offender; overlaid groups share a byte, but seldom so many.
+MAX_OWNERS = 16
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ class Audit:
         written_bytes: bytes issued, each write counted, so a byte written twice counts twice.
         first: the first offender of the worst kind present (overrun, stomped, missed, pad): `kind`,
             `storage`, `byte_offset` (in the storage; below 0 before it), `layer` and `block` of its owner
-            (None where no view owns it), and `owners`, all (layer, block) pairs; None if there is no
+            (None where no view owns it), and `owners`, up to 16 (layer, block) pairs; None if there is no
             offender.
         by_layer: layer name to `missed_bytes` and `stomped_bytes`, distinct bytes of that layer's own pages.
         ranges: kind ("cleared" and the four above) to storage id to sorted (start, stop) byte ranges.
@@ -141,7 +143,7 @@ def _first(geometry: CacheGeometry, found, blocks: set[int]) -> dict[str, Any] |
                 "byte_offset": byte_offset,
                 "layer": layer,
                 "block": block,
-                "owners": [list(owner) for owner in owners],
+                "owners": [list(owner) for owner in owners[:MAX_OWNERS]],
             }
     return None
 

@@ -81,9 +81,7 @@ def draw(audit: Audit, *, columns: int = 48, max_rows: int = 12) -> str:
         label = f"{'*' if block in audit.blocks else ''}{block}"
         lines.append(f"{label:>8} {_cells(grid.glyphs(audit, block), mark)}")
     lines += _outside(audit, grid)
-    lines.append(
-        "A cell shows the worst of its bytes. [ ]: the first offender. *: a block that was to be zeroed."
-    )
+    lines.append("A cell shows the worst of its bytes. [ ]: the first offender. *: a block that was to be zeroed.")
     legend = [f"{glyph} {meaning}" for glyph, meaning in GLYPHS.values()]
     lines += ["   ".join(legend[:4]), "   ".join(legend[4:])]
     damaged = [(name, counts) for name, counts in audit.by_layer.items() if any(counts.values())]
@@ -127,9 +125,7 @@ class _Grid:
             if kind == "live":
                 hit = self.live
             else:
-                counts = [
-                    self._count(ranges, storage, block) for storage, ranges in audit.ranges[kind].items()
-                ]
+                counts = [self._count(ranges, storage, block) for storage, ranges in audit.ranges[kind].items()]
                 hit = np.sum(counts, axis=0) > 0
             worst[self.cell[hit]] = rank
         return [list(GLYPHS.values())[rank][0] for rank in worst]
@@ -148,8 +144,9 @@ class _Grid:
             if track.storage != storage:
                 continue
             for low, high in ranges[:limit].tolist():
-                first = max((low - track.start_bytes) // track.stride_bytes, 0)
-                last = min((high - 1 - track.start_bytes) // track.stride_bytes, num_blocks - 1)
+                step = track.stride_bytes or track.width_bytes  # all blocks on one page: its row is block 0's
+                first = max((low - track.start_bytes) // step, 0)
+                last = min((high - 1 - track.start_bytes) // step, num_blocks - 1)
                 blocks.update(dict.fromkeys(range(first, min(last, first + limit) + 1)))
         return list(blocks)[:limit]
 
@@ -225,9 +222,7 @@ def _outside(audit: Audit, grid: _Grid) -> list[str]:
         ]
         apart = _outside_of(ranges, rows)
         if apart:
-            lines.append(
-                f"{'apart':>8}  {apart:,} bytes of pad written between the rows of storage {storage}"
-            )
+            lines.append(f"{'apart':>8}  {apart:,} bytes of pad written between the rows of storage {storage}")
     return lines
 
 
