@@ -1,4 +1,4 @@
-"""Every notebook of the workbook through papermill and the gate, two at a time."""
+"""Every notebook of the workbook through papermill and the gate, two at a time, and the site they make."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from site_check import site_problems
 
+from kvzero.workbook import site
 from kvzero.workbook.environment import pick_device
 from kvzero.workbook.runner import failure_text, run_notebook
 
@@ -15,7 +17,7 @@ NOTEBOOKS = sorted((Path(__file__).parent.parent / "notebooks").glob("*.ipynb"))
 
 @pytest.fixture(scope="module")
 def executions(request, tmp_path_factory):
-    """A future per notebook that this session selected; the tests wait for theirs."""
+    """A future per notebook that this session selected; each test waits for its own."""
     out = tmp_path_factory.mktemp("executed")
     device = pick_device()
     selected = [
@@ -34,3 +36,13 @@ def test_notebook_proves_its_claims(executions, path):
     assert {state for _, state in result.ruling.exercises} <= {"unsolved"}, (
         "committed with an answer filled in"
     )
+
+
+@pytest.mark.notebook
+@pytest.mark.timeout(600)
+def test_the_site_of_the_workbook_is_whole_described_and_fetches_nothing(executions, tmp_path):
+    results = [future.result() for future in executions.values()]
+    if len(results) < len(NOTEBOOKS):
+        pytest.skip("not all notebooks were selected, and links to the others lead nowhere")
+    site.build(results, tmp_path)
+    assert site_problems(tmp_path) == []

@@ -11,9 +11,12 @@ from pathlib import Path
 import pytest
 import yaml
 from packaging.requirements import Requirement
+from PIL import Image
 
 import kvzero
 from kvzero.__main__ import COMMANDS, main
+from kvzero.workbook.cover import PATH, cover_data
+from kvzero.workbook.figures import map_text
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -242,3 +245,9 @@ def test_readme_links_lead_somewhere():
 def test_readme_lists_every_notebook():
     listed = re.findall(r"\]\(notebooks/([\w.]+\.ipynb)\)", README)
     assert listed == sorted(path.name for path in (ROOT / "notebooks").glob("*.ipynb"))
+
+
+def test_readme_picture_is_current_and_described():
+    data = cover_data()
+    assert f"![{data.sentence}]({PATH.as_posix()})" in README
+    assert Image.open(ROOT / PATH).text["Description"] == map_text(data)

@@ -229,7 +229,9 @@ def _picture(kind: str, output: dict, page: Page, folder: Path) -> str:
     caption = "" if not alt else f"<figcaption>{html.escape(alt)}</figcaption>"
     # A text map says what the picture shows; it is there for whoever reads text, folded for whoever sees.
     text_form = f"<details><summary>As text</summary>{_terminal(text)}</details>" if "\n" in text else ""
-    return f"<figure><img src='{name}' alt='{html.escape(alt)}'>{caption}{text_form}</figure>"
+    width = metadata.get(kind, {}).get("width")
+    size = f" style='width:{int(width)}px'" if width else ""
+    return f"<figure><img src='{name}' alt='{html.escape(alt)}'{size}>{caption}{text_form}</figure>"
 
 
 def _terminal(text: str) -> str:
