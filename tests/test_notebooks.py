@@ -20,9 +20,8 @@ def executions(request, tmp_path_factory):
     """A future per notebook that this session selected; each test waits for its own."""
     out = tmp_path_factory.mktemp("executed")
     device = pick_device()
-    selected = [
-        item.callspec.params["path"] for item in request.session.items if item.module is request.module
-    ]
+    items = [item for item in request.session.items if item.path == request.path and hasattr(item, "callspec")]
+    selected = [item.callspec.params["path"] for item in items]
     with ThreadPoolExecutor(1 if device == "cuda" else 2) as pool:
         yield {path: pool.submit(run_notebook, path, out, {"device": device}) for path in selected}
 
