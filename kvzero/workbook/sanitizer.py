@@ -1,0 +1,94 @@
+"""compute-sanitizer as a witness from outside: it knows nothing of kvzero and sees only allocations."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_RUN = """
+import json, sys
+from kvzero.specimens.guarded import write_guarded
+write_guarded(**json.loads(sys.argv[1]))
+"""
+# A cached block of torch would be one large allocation in which nothing is out of bounds.
+_NO_CACHE = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+
+
+@dataclass(frozen=True)
+class Memcheck:
+    """What compute-sanitizer said about one child process.
+
+    Args:
+        finished: whether it came to a verdict; else `first` says what happened.
+        errors: the errors that it counted, invalid writes and what follows from them.
+        invalid_writes: reports of an invalid write to global memory; long lists are cut by the tool.
+        first: the lines of the first report.
+    """
+
+    finished: bool
+    errors: int
+    invalid_writes: int
+    first: str
+
+
+def find_sanitizer() -> str | None:
+    """The path of compute-sanitizer, on PATH or in the CUDA toolkit, or None."""
+    home = os.environ.get("CUDA_HOME", "/usr/local/cuda")
+    return shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path=str(Path(home) / "bin"))
+
+
+def memcheck(cases: Sequence[dict[str, Any]], *, timeout_s: float = 90.0) -> list[Memcheck]:
+    """Run `specimens.guarded.write_guarded` under memcheck, one child process a case, all at once.
+
+    Args:
+        cases: keyword arguments of `write_guarded`; `device="cuda"` in each.
+        timeout_s: for all of them.
+
+    Raises:
+        FileNotFoundError: there is no compute-sanitizer here; ask `find_sanitizer` first.
+    """
+    tool = find_sanitizer()
+    if tool is None:
+        raise FileNotFoundError("compute-sanitizer is not on this machine")
+    command = [tool, "--tool", "memcheck", "--print-limit", "20", sys.executable, "-c", _RUN]
+    children = [
+        subprocess.Popen(
+            [*command, json.dumps(case)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            env={**os.environ, **_NO_CACHE},
+        )
+        for case in cases
+    ]  # fmt: skip
+    found = []
+    for child in children:
+        try:
+            output, _ = child.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.communicate()
+            output = f"no verdict within {timeout_s:g} s"
+        found.append(read_report(output))
+    return found
+
+
+def read_report(output: str) -> Memcheck:
+    """Read what the tool printed.
+
+    Example:
+        >>> report = read_report("= Invalid __global__ write of size 4 bytes\\n=  at k\\n= ERROR SUMMARY: 7 errors")
+        >>> report.errors, report.invalid_writes, report.finished
+        (7, 1, True)
+    """
+    summary = re.search(r"ERROR SUMMARY: (\d+) error", output)
+    lines = [line.lstrip("= ").rstrip() for line in output.splitlines()]
+    starts = [index for index, line in enumerate(lines) if line.startswith("Invalid __global__ write")]
+    at = starts[0] if starts else 0
+    first = "\n".join(lines[at : at + 6]) if starts or summary is None else ""
+    return Memcheck(summary is not None, int(summary[1]) if summary else 0, len(starts), first)
