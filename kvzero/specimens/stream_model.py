@@ -140,6 +140,14 @@ class CudaStream:
         with torch.cuda.stream(self._stream):
             kernel(ids)
 
+    def current(self):
+        """A context in which this is torch's current stream."""
+        return torch.cuda.stream(self._stream)
+
+    def done(self) -> bool:
+        """Whether everything enqueued so far has run."""
+        return self._stream.query()
+
     def synchronize(self) -> None:
         """Wait for the stream."""
         self.note("wait", None, ())
