@@ -182,7 +182,7 @@ def _view(layer, group, place, tokens, kernel_blocks, dtype, itemsize) -> dict[s
         "kernel_blocks_per_block": kernel_blocks,
         "dtype": dtype,
         "itemsize": itemsize,
-        "spec_kind": "attention",
+        "spec_kind": "full_attention",
         "zeroed_by_engine": True,
         "dims": letters,
         "manager_block_tokens": tokens,

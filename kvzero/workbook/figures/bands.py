@@ -165,7 +165,7 @@ def to_cells(ranges: np.ndarray, bands: list[Band], storage: Name) -> np.ndarray
 
     >>> bands = [Band(0, 0, 100, 0), Band(0, 400, 50, 100)]
     >>> to_cells(np.array([[90, 110], [390, 460]]), bands, 0).tolist()
-    [[0, 0, 0, 90, 100], [0, 3, 3, 90, 100], [0, 1, 1, 0, 10], [1, 1, 1, 100, 110], [1, 0, 0, 100, 150]]
+    [[0, 3, 3, 90, 100], [0, 0, 0, 90, 100], [0, 1, 1, 0, 10], [1, 1, 1, 100, 110], [1, 0, 0, 100, 150]]
     """
     mine = np.array([index for index, band in enumerate(bands) if band.storage == storage])
     lows = np.array([bands[index].start_bytes for index in mine])

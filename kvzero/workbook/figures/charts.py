@@ -19,13 +19,12 @@ from .style import (
     PURPLE,
     SKY,
     SOFT,
-    TITLE_POINTS,
     VERMILION,
     WIDTH_INCHES,
     Sheet,
     Sign,
     text_width,
-    wrap,
+    title_lines,
 )
 
 # Bars and lines take these in turn.
@@ -38,6 +37,7 @@ SERIES = (
     Sign("", "", VERMILION, "----", "#ffe0cc", PAPER),
 )
 DASHES = ("-", "--", ":", "-.")
+UNDER = -15  # grid lines lie under the bars
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def bars(
     """Draw horizontal bars, each with its name and its value, and limits as lines across them.
 
     Args:
-        values: (name, value) in order; a bar past a limit is hatched red and says so.
+        values: (name, value) in order; a bar past a limit is hatched red and marked ✗.
         sentence: what to see, on top.
         unit: of the values, after each number.
         limits: lines; a bar is over a limit when it is larger.
@@ -76,61 +76,48 @@ def bars(
         bars([("flat grid", 2_904_745_920), ("masked grid", 12_434_700)], "…",
              limits=[Limit("CUDA, grid x", 2**31 - 1)], log=True)
     """
-    title = wrap(sentence, WIDTH_INCHES - 0.3, TITLE_POINTS, bold=True)
+    title = title_lines(sentence, WIDTH_INCHES - 0.3)
+    over = [next((limit.name for limit in limits if value > limit.value), "") for _, value in values]
+    words = [
+        f"{_number(value)}{' ' + unit if unit else ''}" + (" ✗" if name else "")
+        for (_, value), name in zip(values, over, strict=True)
+    ]
     left = 0.3 + max(text_width(name, BODY_POINTS) for name, _ in values)
+    right = WIDTH_INCHES - 0.35 - max(text_width(word, BODY_POINTS, True) for word in words)
     largest = max([value for _, value in values] + [limit.value for limit in limits] + [1e-12])
-    room = max(text_width(f"{_number(value)} {unit}", BODY_POINTS) for _, value in values) + 0.3
-    right = WIDTH_INCHES - 0.2 - (0 if limits and log else room)
     top = 0.22 + 0.19 * len(title) + 0.2 * len(limits)
-    sheet = Sheet(top + 0.36 * len(values) + (0.5 if log else 0.15))
-    for index, line in enumerate(title):
-        sheet.text(0.15, 0.18 + 0.19 * index, line, TITLE_POINTS, bold=True)
-    low, high = (0.0, ceil(log10(largest) + 0.02)) if log else (0.0, largest * 1.02)
+    bottom = top + 0.36 * len(values)
+    sheet = Sheet(bottom + (0.5 if log else 0.15))
+    sheet.title(title)
+    high = ceil(log10(largest) + 0.02) if log else largest * 1.02
 
     def x(value: float) -> float:
-        place = log10(max(value, 1)) if log else value
-        return left + (place - low) / (high - low) * (right - left)
+        return left + (log10(max(value, 1)) if log else value) / high * (right - left)
 
-    bottom = top + 0.36 * len(values)
     if log:
-        step = max(1, round((high - low) / 10))
-        for power in range(0, int(high) + 1, step):
-            sheet.stroke([(x(10**power), top), (x(10**power), bottom)], "#e3e3e3", 0.8, over=-9)
+        powers = [power for power in range(int(high) + 1) if power % 3 == 0 or high < 7]
+        for power in powers:
+            sheet.stroke([(x(10**power), top), (x(10**power), bottom)], "#e3e3e3", 0.8, over=UNDER)
             sheet.text(x(10**power), bottom + 0.12, _power(power), colour=SOFT, align="center")
-        sheet.text(right, bottom + 0.31, f"{unit + ', ' if unit else ''}each step ten times the last".strip(), colour=SOFT, align="right")
-    for index, (name, value) in enumerate(values):
+        sheet.text((left + right) / 2, bottom + 0.31, "logarithmic scale", colour=SOFT, align="center")
+    for index, ((name, value), word) in enumerate(zip(values, words, strict=True)):
         y = top + 0.36 * index + 0.04
-        over = [limit for limit in limits if value > limit.value]
-        sign = Sign("", "", VERMILION, "xxx", "#ffd9bf") if over else SERIES[0]
+        sign = Sign("", "", VERMILION, "xxx", "#ffd9bf") if over[index] else SERIES[0]
         sheet.text(left - 0.12, y + 0.14, name, BODY_POINTS, align="right")
         sheet.box(left, y, max(x(value) - left, 0.015), 0.28, sign)
-        words = f"{_number(value)}{' ' + unit if unit else ''}" + (f"  ✗ over {over[0].name}" if over else "")
-        _value(sheet, words, x(value), y + 0.14, left, right if log and limits else WIDTH_INCHES - 0.1)
+        sheet.text(right + 0.2, y + 0.14, word, BODY_POINTS, "#a63c00" if over[index] else INK, bold=True)
     for index, limit in enumerate(limits):
-        y = top - 0.2 * (len(limits) - index) + 0.06
-        place = x(limit.value)
+        y, place = top - 0.2 * (len(limits) - index) + 0.06, x(limit.value)
         sheet.stroke([(place, y + 0.02), (place, bottom)], INK, 1.4, DASHES[(index + 1) % 4], over=6)
-        words = f"{limit.name}: {_number(limit.value)}"
-        fits = place + 0.08 + text_width(words) < WIDTH_INCHES
-        sheet.text(place + (0.06 if fits else -0.06), y, words, align="left" if fits else "right")
+        label = f"{limit.name}: {_number(limit.value)}"
+        fits = place + 0.08 + text_width(label) < WIDTH_INCHES
+        sheet.text(place + (0.06 if fits else -0.06), y, label, align="left" if fits else "right")
     return sheet.finish()
 
 
 def _power(power: int) -> str:
     names = {0: "1", 3: "thousand", 6: "million", 9: "billion", 12: "trillion"}
     return names.get(power) or "10" + str(power).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
-
-
-def _value(sheet: Sheet, words: str, end: float, y: float, left: float, right: float) -> None:
-    """A bar's number: after the bar where there is room, else inside it on a plain field."""
-    width = text_width(words, BODY_POINTS, bold=True)
-    if end + 0.08 + width <= right:
-        sheet.box(end + 0.04, y - 0.09, width + 0.08, 0.18, Sign("", "", PAPER), over=4)
-        sheet.text(end + 0.08, y, words, BODY_POINTS, bold=True)
-    else:
-        at = max(left + 0.05, end - width - 0.12)
-        sheet.box(at - 0.05, y - 0.095, width + 0.1, 0.19, Sign("", "", PAPER), over=4)
-        sheet.text(at, y, words, BODY_POINTS, bold=True)
 
 
 def sweep(
@@ -154,12 +141,11 @@ def sweep(
     Returns:
         A figure 9 inches wide.
     """
-    title = wrap(sentence, WIDTH_INCHES - 0.3, TITLE_POINTS, bold=True)
+    title = title_lines(sentence, WIDTH_INCHES - 0.3)
     top = 0.5 + 0.19 * len(title) + 0.2 * len(flips)
     height = 2.1
-    sheet = Sheet(top + height + 0.55 + 0.22 * ceil(len(series) / 2))
-    for index, line in enumerate(title):
-        sheet.text(0.15, 0.18 + 0.19 * index, line, TITLE_POINTS, bold=True)
+    sheet = Sheet(top + height + 0.5 + 0.22 * (ceil(len(series) / 2) if len(series) > 1 else 0))
+    sheet.title(title)
     xs = [x for _, points in series for x, _ in points] + [flip.value for flip in flips]
     ys = [y for _, points in series for _, y in points]
     x_low, x_high, y_high = min(xs), max(xs), max([*ys, 1])
@@ -170,7 +156,7 @@ def sweep(
 
     for tick in ticks(0, y_high, 4):
         y = place(x_low, tick)[1]
-        sheet.stroke([(left, y), (right, y)], "#e3e3e3", 0.8)
+        sheet.stroke([(left, y), (right, y)], "#e3e3e3", 0.8, over=UNDER)
         sheet.text(left - 0.08, y, _number(tick), colour=SOFT, align="right")
     for tick in ticks(x_low, x_high, 6):
         x = place(tick, 0)[0]
@@ -188,6 +174,8 @@ def sweep(
     for index, (name, points) in enumerate(series):
         colour, dash = SERIES[index % len(SERIES)].fill, DASHES[index % 4]
         sheet.stroke([place(*point) for point in points], colour, 2.4, dash, over=4)
+        if len(series) == 1:
+            continue
         y = top + height + 0.58 + 0.22 * (index // 2)
         x = 0.15 + index % 2 * WIDTH_INCHES / 2
         sheet.stroke([(x, y), (x + 0.45, y)], colour, 2.4, dash, over=4)
@@ -223,11 +211,10 @@ def table(header: Sequence[str], rows: Sequence[Sequence[object]], sentence: str
     cells = [[_cell(value) for value in row] for row in rows]
     widths = [max(text_width(row[i], BODY_POINTS, True) for row in [header, *cells]) + 0.3 for i in range(len(header))]
     total = min(WIDTH_INCHES, max(sum(widths) + 0.2, 4.0))
-    title = wrap(sentence, max(total, 6.5) - 0.3, TITLE_POINTS, bold=True)
+    title = title_lines(sentence, max(total, 6.5) - 0.3)
     top = 0.3 + 0.19 * len(title)
     sheet = Sheet(top + 0.28 * (len(cells) + 1) + 0.1, max(total, 6.5))
-    for index, line in enumerate(title):
-        sheet.text(0.15, 0.18 + 0.19 * index, line, TITLE_POINTS, bold=True)
+    sheet.title(title)
     right = 0.15 + sum(widths)
     for index, row in enumerate([list(header), *cells]):
         y, x = top + 0.28 * index + 0.14, 0.15

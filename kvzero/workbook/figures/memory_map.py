@@ -23,7 +23,6 @@ from .style import (
     SIGNS,
     SMALL_POINTS,
     SOFT,
-    TITLE_POINTS,
     WIDTH_INCHES,
     Sheet,
     Sign,
@@ -31,6 +30,7 @@ from .style import (
     owner_sign,
     round_bytes,
     text_width,
+    title_lines,
     wrap,
 )
 
@@ -73,7 +73,7 @@ def memory_map(
 
 def draw_memory_map(data: MemoryMapData) -> Figure:
     """Draw a memory map from its data; see `memory_map`."""
-    title = wrap(data.sentence, RIGHT - 0.2, TITLE_POINTS, bold=True)
+    title = title_lines(data.sentence, RIGHT - 0.2)
     key = _key_entries(data)
     fold_height = 0.0 if data.fold is None else min(1.3, max(0.4, 0.06 * len(data.fold.kinds)))
     top_fold = 0.18 + 0.19 * len(title)
@@ -85,8 +85,7 @@ def draw_memory_map(data: MemoryMapData) -> Figure:
     lines = byte_lines(data)
     top_key = top_bytes + 0.26 + sum(line.height for line in lines) + 0.1
     sheet = Sheet(top_key + 0.24 * -(-len(key) // 2) + 0.08)
-    for index, line in enumerate(title):
-        sheet.text(0.15, 0.18 + 0.19 * index, line, TITLE_POINTS, bold=True)
+    sheet.title(title)
     if data.fold is not None:
         _draw_fold(sheet, data, top_fold + 0.1, fold_height, top_rows)
     _draw_rows(sheet, data, columns, top_rows)

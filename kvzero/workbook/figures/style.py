@@ -144,7 +144,7 @@ def wrap(text: str, width_inches: float, points: float, bold: bool = False) -> l
     """Break text at spaces into lines that fit a width; a no-break space holds words together.
 
     >>> wrap("four numbers are four numbers", 1.2, 9)
-    ['four numbers', 'are four', 'numbers']
+    ['four numbers are', 'four numbers']
     """
     lines = [""]
     for word in text.split(" "):
@@ -154,6 +154,11 @@ def wrap(text: str, width_inches: float, points: float, bold: bool = False) -> l
         else:
             lines[-1] = longer
     return lines
+
+
+def title_lines(sentence: str, width_inches: float) -> list[str]:
+    """A figure's sentence broken into the lines of its title; a newline begins a new one."""
+    return [line for part in sentence.split("\n") for line in wrap(part, width_inches, TITLE_POINTS, bold=True)]
 
 
 @dataclass
@@ -204,6 +209,11 @@ class Sheet:
         baseline = y + 0.365 * points / 72
         self._words.setdefault(colour, []).append((vertices * (points / 72) + (left, baseline), codes))
         self.figure.words.append(words)
+
+    def title(self, lines: Sequence[str]) -> None:
+        """The lines of `title_lines`, at the top."""
+        for index, line in enumerate(lines):
+            self.text(0.15, 0.18 + 0.19 * index, line, TITLE_POINTS, bold=True)
 
     def finish(self) -> Figure:
         """Draw what was gathered and hand over the figure."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from matplotlib.figure import Figure
 
-from .charts import Limit, ticks
+from .charts import UNDER, Limit, ticks
 from .style import (
     BLUE,
     GREEN,
@@ -19,14 +19,13 @@ from .style import (
     SKY,
     SMALL_POINTS,
     SOFT,
-    TITLE_POINTS,
     VERMILION,
     WIDTH_INCHES,
     YELLOW,
     Sheet,
     Sign,
     text_width,
-    wrap,
+    title_lines,
 )
 
 # What a box on a timeline does, with a fill, a hatch and a word each.
@@ -86,13 +85,12 @@ def timeline(
     """
     events = [event if isinstance(event, Event) else Event(*event) for event in events]
     lanes = list(dict.fromkeys(event.lane for event in events))
-    title = wrap(sentence, WIDTH_INCHES - 0.3, TITLE_POINTS, bold=True)
+    title = title_lines(sentence, WIDTH_INCHES - 0.3)
     used = [action for action in ACTIONS if ACTIONS[action].word and any(event.action == action for event in events)]
     lane, top = 0.62, 0.3 + 0.19 * len(title) + 0.2 * len(flips)
     axis = top + lane * len(lanes) + 0.05
     sheet = Sheet(axis + 0.55 + 0.26 * -(-len(used) // 3))
-    for index, line in enumerate(title):
-        sheet.text(0.15, 0.18 + 0.19 * index, line, TITLE_POINTS, bold=True)
+    sheet.title(title)
     left, right = 0.35 + max(text_width(name, bold=True) for name in lanes), WIDTH_INCHES - 0.25
     low = min([0.0, *(event.start for event in events)])
     high = max([*(event.end for event in events), *(flip.value for flip in flips)]) or 1
@@ -103,7 +101,7 @@ def timeline(
     middle = {name: top + lane * index + lane / 2 + 0.04 for index, name in enumerate(lanes)}
     for name, y in middle.items():
         sheet.text(left - 0.12, y, name, bold=True, align="right")
-        sheet.stroke([(left, y), (right, y)], HAIR, 0.8)
+        sheet.stroke([(left, y), (right, y)], HAIR, 0.8, over=UNDER)
     for tick in ticks(low, high, 8):
         sheet.stroke([(x(tick), axis), (x(tick), axis + 0.05)], SOFT)
         sheet.text(x(tick), axis + 0.14, f"{tick:,g}", colour=SOFT, align="center")
@@ -133,8 +131,7 @@ def _draw_event(sheet: Sheet, event: Event, x0: float, x1: float, y: float, free
     sheet.box(x0, y - half, width, 2 * half, sign, edge=INK, line=0.7, over=3)
     words = text_width(event.label)
     if words + 0.1 <= width:
-        if sign.hatch:
-            sheet.box(x0 + width / 2 - words / 2 - 0.03, y - 0.085, words + 0.06, 0.17, Sign("", "", sign.fill), over=5)
+        sheet.box(x0 + width / 2 - words / 2 - 0.03, y - 0.085, words + 0.06, 0.17, Sign("", "", sign.fill), over=19)
         sheet.text(x0 + width / 2, y, event.label, SMALL_POINTS, sign.ink, "center")
         return
     # Beside its box the label would cover the next one: it goes above, or below if that place is taken.
@@ -144,7 +141,7 @@ def _draw_event(sheet: Sheet, event: Event, x0: float, x1: float, y: float, free
         if free.get(key, 0) <= at:
             break
     free[key] = at + words + 0.08
-    sheet.box(at - 0.02, y + offset - 0.075, words + 0.04, 0.15, Sign("", "", PAPER), over=2)
+    sheet.box(at - 0.02, y + offset - 0.075, words + 0.04, 0.15, Sign("", "", PAPER), over=19)
     sheet.text(at, y + offset, event.label, SMALL_POINTS)
 
 

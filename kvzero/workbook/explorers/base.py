@@ -1,0 +1,215 @@
+"""The frame of every explorer: native controls, a picture with its sentence, and errors that cannot hide.
+
+An explorer is three layers: a pure function (state in, plain data out), a figure of that data, and this thin
+widget, which only connects controls to the two. A callback that fails is recorded, shown in the widget, and
+raised again, so that neither a reader nor a test run misses it.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ipywidgets as widgets
+from matplotlib.figure import Figure
+
+from ..figures.show import bundle, png_bytes
+from ..figures.style import WIDTH_INCHES, Sheet, wrap
+
+REDRAW_DPI = 120
+_WIDE = widgets.Layout(width="100%", max_width="864px")
+_PRE = "line-height:1.25;overflow-x:auto"
+_DESCRIPTION = {"description_width": "9.5em"}
+
+
+@dataclass(frozen=True)
+class View:
+    """What an explorer shows for one state.
+
+    Args:
+        figure: the picture.
+        sentence: what to see in it.
+        text: the same as text, a table or a map.
+        code: Python that gives the same data.
+        table: numbers to stand under the picture, as text; may be empty.
+    """
+
+    figure: Figure
+    sentence: str
+    text: str
+    code: str
+    table: str = ""
+
+
+class Explorer(widgets.VBox):
+    """Controls over a picture.
+
+    Args:
+        title: what the explorer explores.
+        controls: name to a control with a `value`; the state is name to value.
+        draw: state to `View`.
+        presets: name to the values that it sets; the first one is the starting state.
+        adapt: called with the controls before each drawing, to fit one control's range to another's value.
+
+    `errors` holds what callbacks raised; `state` the present values; `draws` counts the pictures drawn.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        controls: Mapping[str, widgets.ValueWidget],
+        draw: Callable[[dict[str, Any]], View],
+        presets: Mapping[str, Mapping[str, Any]],
+        adapt: Callable[[Mapping[str, widgets.ValueWidget]], None] | None = None,
+    ):
+        self.errors: list[Exception] = []
+        self.draws = 0
+        self.controls = dict(controls)
+        self._draw, self._presets, self._adapt = draw, dict(presets), adapt
+        self._quiet = False
+        self.view: View | None = None
+        self.preset = widgets.Dropdown(
+            options=list(presets), description="preset", layout=_WIDE, style=_DESCRIPTION
+        )
+        self.reset = widgets.Button(description="reset", tooltip="Back to the first preset", icon="undo")
+        self.reset.on_click(lambda _: self._guarded(self._to_first_preset))
+        self.preset.observe(lambda change: self._guarded(lambda: self._apply(change["new"])), "value")
+        for control in self.controls.values():
+            control.layout, control.style = _WIDE, _DESCRIPTION
+            control.observe(lambda _: self._guarded(self._changed), "value")
+        self._picture, self._code = widgets.HTML(layout=_WIDE), widgets.HTML(layout=_WIDE)
+        self._text, self._error = widgets.HTML(layout=_WIDE), widgets.HTML(layout=_WIDE)
+        heading = widgets.HTML(f"<b>{html.escape(title)}</b>")
+        self._title = title
+        super().__init__(
+            [heading, self.preset, *self.controls.values(), self.reset, self._error, self._picture, self._text, self._code]
+        )
+        self._guarded(lambda: self._apply(next(iter(self._presets))))
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """Name to value of every control."""
+        return {name: control.value for name, control in self.controls.items()}
+
+    def set(self, **values: Any) -> None:
+        """Set several controls and draw once, as a hand on them would.
+
+        Raises:
+            KeyError: there is no such control.
+            Exception: whatever the drawing raised.
+        """
+        self._guarded(lambda: self._set(values))
+
+    def _to_first_preset(self) -> None:
+        first = next(iter(self._presets))
+        self._quiet = True
+        try:
+            self.preset.value = first
+        finally:
+            self._quiet = False
+        self._apply(first)
+
+    def _apply(self, name: str) -> None:
+        if not self._quiet:
+            self._set(self._presets[name])
+
+    def _set(self, values: Mapping[str, Any]) -> None:
+        self._quiet = True
+        try:
+            # A range that depends on another control is fitted between: twice is enough for one such step.
+            for _ in range(2):
+                for name, value in values.items():
+                    control = self.controls[name]
+                    if hasattr(control, "max") and isinstance(value, int):
+                        value = min(max(value, control.min), control.max)
+                    control.value = value
+                self._fit()
+        finally:
+            self._quiet = False
+        self._redraw()
+
+    def _changed(self) -> None:
+        if not self._quiet:
+            self._quiet = True
+            try:
+                self._fit()
+            finally:
+                self._quiet = False
+            self._redraw()
+
+    def _fit(self) -> None:
+        if self._adapt is not None:
+            self._adapt(self.controls)
+
+    def _redraw(self) -> None:
+        self.view = view = self._draw(self.state)
+        self._picture.value = _picture_html(view)
+        table = f"<pre style='{_PRE}'>{html.escape(view.table)}</pre>" if view.table else ""
+        self._text.value = (
+            f"{table}<details><summary>The same as text</summary>"
+            f"<pre style='{_PRE}'>{html.escape(view.text)}</pre></details>"
+        )
+        self._code.value = (
+            "<details open><summary>This state as code</summary>"
+            f'<pre style="user-select:all;white-space:pre-wrap">{html.escape(view.code)}</pre></details>'
+        )
+        self._error.value = ""
+        self.draws += 1
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """Run a callback; record, show and raise again what it raises."""
+        try:
+            work()
+        except Exception as error:
+            self.errors.append(error)
+            message = html.escape(f"{type(error).__name__}: {error}")
+            self._error.value = (
+                '<div role="alert" style="border:2px solid #a63c00;padding:4px;white-space:pre-wrap">'
+                f"<b>This picture is out of date.</b> {message}</div>"
+            )
+            raise
+
+    def _repr_mimebundle_(self, **options: Any) -> Any:
+        """The widget, and for pages without a kernel its present picture, folded away, with its sentence."""
+        data = super()._repr_mimebundle_(**options)
+        if self.view is None:
+            return data
+        still, _ = bundle(self.view.figure, self.view.sentence, self.view.text)
+        note = f"Explorer: {html.escape(self._title)}. Its controls need a running notebook; this is its first picture."
+        data["text/html"] = f"<details><summary>{note}</summary>{still['text/html']}</details>"
+        data["image/png"] = still["image/png"]
+        data["text/plain"] = f"{self._title} (an explorer; its controls need a running notebook)\n{still['text/plain']}"
+        return data
+
+
+def _picture_html(view: View) -> str:
+    width, height = view.figure.get_size_inches()
+    data = base64.b64encode(png_bytes(view.figure, REDRAW_DPI)).decode("ascii")
+    words = html.escape(view.sentence)
+    # The size is stated and decoding waits, so that the page neither jumps nor blinks while a slider moves.
+    return (
+        f'<img class="kvzero-explorer" alt="{words}" decoding="sync" width="{width * 96:.0f}" '
+        f'height="{height * 96:.0f}" style="max-width:100%;height:auto;background:#fff" '
+        f'src="data:image/png;base64,{data}"><div role="status" aria-live="polite">{words}</div>'
+    )
+
+
+def note_figure(sentence: str, lines: Sequence[str] = ()) -> Figure:
+    """A figure of words only, for a state that has no picture (a refusal)."""
+    wrapped = [piece for line in (sentence, *lines) for piece in wrap(line, WIDTH_INCHES - 0.4, 10)]
+    sheet = Sheet(0.3 + 0.22 * len(wrapped))
+    for index, line in enumerate(wrapped):
+        sheet.text(0.2, 0.25 + 0.22 * index, line, 10)
+    return sheet.finish()
+
+
+def call_text(name: str, state: Mapping[str, Any]) -> str:
+    """A call with keyword arguments, as code.
+
+    >>> call_text("f", {"a": 1, "b": "x"})
+    "f(a=1, b='x')"
+    """
+    return f"{name}({', '.join(f'{key}={value!r}' for key, value in state.items())})"

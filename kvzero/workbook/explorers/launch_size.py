@@ -1,0 +1,203 @@
+"""Boundary knob: how many programs does each era's launch ask for, and where does a device refuse?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import ipywidgets as widgets
+from matplotlib.figure import Figure
+
+from ...geometry import CacheGeometry
+from ...launch import AMD, CUDA, DeviceLimits, launch_for
+from ...plan import Plan, plan_segments
+from ...specimens import masked_grid, page_per_segment, stride_and_span
+from ..figures.charts import Limit, bars, table_text
+from ..toy import make_geometry
+from .base import Explorer, View, call_text
+
+DEVICES = {"CUDA": CUDA, "AMD": AMD}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One era's launch.
+
+    Args:
+        name: who plans it.
+        programs_per_block, programs: what it asks for in one launch.
+        empty_percent: of its programs, those with nothing to write.
+        launches: that it is split into; the old ones never split.
+        first_refused_blocks: the smallest number of blocks that the device refuses; None if it splits instead.
+        refused: whether this call is refused.
+    """
+
+    name: str
+    programs_per_block: int
+    programs: int
+    empty_percent: float
+    launches: int
+    first_refused_blocks: int | None
+    refused: bool
+
+
+@dataclass(frozen=True)
+class LaunchSize:
+    """What each era's launch asks of a device.
+
+    Args:
+        long_segments, long_words, short_segments, short_words, blocks, device: the state; see `launch_size_data`.
+        limit_programs: most programs in one launch on the device.
+        choices: the eras, oldest first, kvzero last.
+        inequality: the oldest era's numbers against the limit.
+        sentence: what happens.
+    """
+
+    long_segments: int
+    long_words: int
+    short_segments: int
+    short_words: int
+    blocks: int
+    device: str
+    limit_programs: int
+    choices: tuple[Choice, ...]
+    inequality: str
+    sentence: str
+
+    @property
+    def rows(self) -> list[list[object]]:
+        """The choices as rows of a table."""
+        return [
+            [
+                choice.name, choice.programs_per_block, choice.programs, f"{choice.empty_percent:.0f} %", choice.launches,
+                f"from {choice.first_refused_blocks:,} blocks" if choice.first_refused_blocks else "never: it splits",
+                "✗ refused" if choice.refused else "✓ fits",
+            ]
+            for choice in self.choices
+        ]  # fmt: skip
+
+    @property
+    def text(self) -> str:
+        """The numbers as text."""
+        return "\n".join([self.sentence, self.inequality, table_text(HEADER, self.rows)])
+
+
+HEADER = ("launch", "programs per block", "programs", "empty", "launches", "refused", "this call")
+
+
+def launch_size_data(
+    *, long_segments: int, long_words: int, short_segments: int = 0, short_words: int = 1, blocks: int, device: str = "CUDA"
+) -> LaunchSize:
+    """Count the programs of each era's launch for a cache with pages of two sizes.
+
+    Args:
+        long_segments, long_words: layers with the longer page, and its length in words of 4 bytes.
+        short_segments, short_words: layers with the shorter page, and its length in words.
+        blocks: blocks zeroed in one call.
+        device: "CUDA" (grid x below 2^31) or "AMD" (work items of a launch below 2^32).
+
+    Raises:
+        ToyOptionError: a size below 1.
+        KeyError: another device.
+
+    Example: DeepSeek-V4's cache in #52058.
+        >>> data = launch_size_data(long_segments=91, long_words=9_344, short_segments=90, short_words=292, blocks=6_870)
+        >>> [choice.programs for choice in data.choices][:2]
+        [2904745920, 12434700]
+    """
+    limits = DEVICES[device]
+    geometry = two_page_geometry(long_segments, long_words, short_segments, short_words, blocks)
+    plan = plan_segments(geometry)
+    old, masked = stride_and_span.plan(geometry), masked_grid.plan(geometry)
+    smallest = _choice("flat grid, smallest divisor (#49704)", page_per_segment, old, blocks, limits, None)
+    grid = _choice("3-D masked grid (#52058)", masked_grid, masked, blocks, limits, _ids_limit(limits))
+    ours = launch_for(plan, blocks, limits)
+    kvzero = Choice(
+        "kvzero, one program a tile", ours.programs_per_block, ours.programs,
+        100 * ours.empty_programs_per_block / ours.programs_per_block, ours.launches, None, False,
+    )  # fmt: skip
+    over = smallest.programs - limits.max_programs
+    answer = f"No: {over:,} too many." if over > 0 else f"Yes, {-over:,} to spare."
+    inequality = (
+        f"{'✗' if over > 0 else '✓'} {blocks:,} blocks × {smallest.programs_per_block:,} programs = {smallest.programs:,} ≤ "
+        f"{limits.max_programs:,}?  {answer}"
+    )
+    return LaunchSize(
+        long_segments, long_words, short_segments, short_words, blocks, device, limits.max_programs,
+        (smallest, grid, kvzero), inequality, _sentence(smallest, grid, kvzero, device, blocks),
+    )  # fmt: skip
+
+
+def two_page_geometry(long_segments, long_words, short_segments, short_words, blocks) -> CacheGeometry:
+    """A cache with layers apart and pages of two lengths, in words; planning it costs no memory."""
+    widths = [4 * long_words] * long_segments + [4 * short_words] * short_segments
+    return make_geometry(
+        layers=len(widths), num_blocks=blocks, tokens=1, heads=1, content=widths, order="LBNHC", name="two page sizes"
+    )
+
+
+def _ids_limit(limits: DeviceLimits) -> int | None:
+    # On CUDA only the ids are in grid x; the other dimensions have limits of their own.
+    return None if limits.max_work_items is not None else limits.max_grid_x
+
+
+def _choice(name: str, module, plan: Plan, blocks: int, limits: DeviceLimits, ids_limit: int | None) -> Choice:
+    launch = module.launch(plan, blocks, limits=None)
+    per_block = launch.programs_per_block
+    first = (limits.max_programs // per_block if ids_limit is None else ids_limit) + 1
+    empty = 100 * launch.empty_programs_per_block / per_block
+    return Choice(name, per_block, launch.programs, empty, 1, first, blocks >= first)
+
+
+def _sentence(smallest: Choice, grid: Choice, kvzero: Choice, device: str, blocks: int) -> str:
+    if smallest.refused and grid.refused:
+        return (
+            f"At {blocks:,} blocks {device} refuses both old launches: the flat grid from {smallest.first_refused_blocks:,} "
+            f"blocks on, the masked grid from {grid.first_refused_blocks:,}. Split into {kvzero.launches}, the tile table runs."
+        )
+    if smallest.refused:
+        times = smallest.programs / max(grid.programs, 1)
+        return (
+            f"{device} refuses the flat grid from {smallest.first_refused_blocks:,} blocks on; at {blocks:,} the masked grid "
+            f"needs {times:,.1f} times fewer programs and fits."
+        )
+    return f"At {blocks:,} blocks every launch fits on {device}; the flat grid is refused from {smallest.first_refused_blocks:,} on."
+
+
+def launch_size_figure(data: LaunchSize) -> Figure:
+    """Draw the programs of each era's launch against the device's limit, on a logarithmic scale."""
+    limit = Limit(f"{data.device}: most programs in a launch", data.limit_programs)
+    title = f"{data.sentence}\n{data.inequality}"
+    return bars([(choice.name, choice.programs) for choice in data.choices], title, unit="programs", limits=[limit], log=True)
+
+
+DEEPSEEK = {"long_segments": 91, "long_words": 9_344, "short_segments": 90, "short_words": 292}
+PRESETS = {
+    "DeepSeek-V4, #52058: 181 segments, 6,870 blocks": {**DEEPSEEK, "blocks": 6_870, "device": "CUDA"},
+    "the same, the last number of blocks that CUDA takes": {**DEEPSEEK, "blocks": 5_079, "device": "CUDA"},
+    "one block more": {**DEEPSEEK, "blocks": 5_080, "device": "CUDA"},
+    "the same on AMD": {**DEEPSEEK, "blocks": 6_870, "device": "AMD"},
+    "uniform pages of 8,192 words, 32 layers": {
+        "long_segments": 32, "long_words": 8_192, "short_segments": 0, "short_words": 4, "blocks": 6_870, "device": "CUDA",
+    },
+}  # fmt: skip
+
+
+def launch_size_knob() -> Explorer:
+    """The knob as a widget; show `launch_size_figure` before it, for pages without a kernel."""
+    slider = widgets.IntSlider
+    controls = {
+        "long_segments": slider(91, 1, 200, description="long pages"),
+        "long_words": slider(9_344, 4, 20_000, 4, description="their words"),
+        "short_segments": slider(90, 0, 200, description="short pages"),
+        "short_words": slider(292, 4, 20_000, 4, description="their words"),
+        "blocks": slider(6_870, 1, 20_000, description="blocks"),
+        "device": widgets.ToggleButtons(options=list(DEVICES), value="CUDA", description="device"),
+    }
+
+    def draw(state) -> View:
+        data = launch_size_data(**state)
+        return View(
+            launch_size_figure(data), f"{data.sentence} {data.inequality}", data.text, call_text("launch_size_data", state)
+        )
+
+    return Explorer("Does the launch fit the device?", controls, draw, PRESETS)

@@ -1,0 +1,226 @@
+"""Layout explorer: any dump or made-to-measure cache, any planner: the map, the segments, the verdict, the launch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import ipywidgets as widgets
+
+from ... import geometries
+from ...audit import audit_plan
+from ...errors import KvzeroError
+from ...geometry import CacheGeometry
+from ...launch import Launch, launch_for
+from ...plan import Plan, plan_segments
+from ...report import Audit
+from ...specimens import PLANNERS, engine, planner
+from ..figures.charts import table_text
+from ..figures.map_data import MemoryMapData, memory_map_data
+from ..figures.map_text import map_text
+from ..figures.memory_map import draw_memory_map
+from ..toy import ITEMSIZE, ORDERS, make_geometry
+from .base import Explorer, View, note_figure
+
+MADE = "made to measure"
+PLANNER_NAMES = ("kvzero", *PLANNERS, engine.NAME)
+SIZES = ("order", "layers", "num_blocks", "tokens", "heads", "content", "dtype", "pad_bytes", "kernel_blocks", "groups")
+SEGMENT_ROWS = 8
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One planner on one cache.
+
+    Args:
+        geometry: the cache.
+        planner: who plans.
+        blocks: the blocks to zero.
+        plan, audit, launch: its plan, the verdict on it, and its launch; None where it refuses.
+        refusal: what it refuses with, else None.
+        map: the memory map's data.
+        sentence: what happens.
+    """
+
+    geometry: CacheGeometry
+    planner: str
+    blocks: tuple[int, ...]
+    plan: Plan | None
+    audit: Audit | None
+    launch: Launch | None
+    refusal: KvzeroError | None
+    map: MemoryMapData
+    sentence: str
+
+    @property
+    def segments_text(self) -> str:
+        """The first segments and the launch, as a table."""
+        if self.plan is None:
+            return f"No plan: {self.refusal.rule}. {self.refusal}"
+        rows = [
+            [index, segment.storage, segment.base_bytes, segment.block_stride_bytes, segment.span_bytes]
+            for index, segment in enumerate(self.plan.segments[:SEGMENT_ROWS])
+        ]
+        lines = [table_text(("segment", "storage", "base, bytes", "block stride, bytes", "span, bytes"), rows)]
+        rest = len(self.plan.segments) - SEGMENT_ROWS
+        if rest > 0:
+            lines.append(f"… and {rest:,} more segments")
+        lines.append(
+            f"verdict: missed {self.audit.missed_bytes:,} B, stomped {self.audit.stomped_bytes:,} B, pad written "
+            f"{self.audit.pad_bytes:,} B, overrun {self.audit.overrun_bytes:,} B; issued {self.audit.written_bytes:,} B "
+            f"for {self.audit.needed_bytes:,} B needed"
+        )
+        if self.launch is None:
+            lines.append(f"launch: refused. {self.refusal}")
+        else:
+            lines.append(
+                f"launch: grid {self.launch.grid}, {self.launch.programs:,} programs of {self.launch.tile_bytes:,} B, "
+                f"{self.launch.empty_programs_per_block:,} of {self.launch.programs_per_block:,} a block empty, "
+                f"stores of {self.launch.store_width_bytes} B"
+            )
+        return "\n".join(lines)
+
+    @property
+    def text(self) -> str:
+        """The map and the tables as text."""
+        return f"{map_text(self.map)}\n\n{self.segments_text}"
+
+
+def layout_data(geometry: CacheGeometry, planner_name: str = "kvzero", blocks: tuple[int, ...] = (0,)) -> Layout:
+    """Plan some blocks of a cache, judge the plan by arithmetic, and count its launch.
+
+    Args:
+        geometry: the cache.
+        planner_name: "kvzero", a specimen's name, or "engine" for the segments that a dump states.
+        blocks: the blocks to zero.
+
+    Raises:
+        UnknownPlannerError, UnknownBlockError: a name or a block that does not exist.
+
+    Example:
+        >>> layout_data(geometries.load("dsv4_c4_mla_only__BLHNC"), "uniform-page", (3,)).audit.stomped_bytes
+        112128
+    """
+    module = None if planner_name == "kvzero" else planner(planner_name)
+    plan = audit = launch = refusal = None
+    try:
+        plan = plan_segments(geometry) if module is None else module.plan(geometry)
+    except KvzeroError as error:  # a planner that refuses is a result, not a failure
+        refusal = error
+    if plan is not None:
+        audit = audit_plan(plan, geometry, blocks)
+        try:
+            launch = launch_for(plan, len(blocks)) if module is None else module.launch(plan, len(blocks))
+        except KvzeroError as error:
+            refusal = error
+    data = memory_map_data(geometry, plan, audit, blocks, sentence=_refused(planner_name, refusal) if plan is None else None)
+    return Layout(geometry, planner_name, tuple(blocks), plan, audit, launch, refusal, data, data.sentence)
+
+
+def _refused(name: str, refusal: KvzeroError) -> str:
+    return f"{name} refuses this cache ({refusal.rule}): {refusal}"
+
+
+@lru_cache(maxsize=8)
+def _load(name: str) -> CacheGeometry:
+    return geometries.load(name)
+
+
+def layout_geometry(state: dict[str, Any]) -> CacheGeometry:
+    """The cache of a state: a dump by name, or one made from the sizes.
+
+    Raises:
+        ToyOptionError: sizes that do not go together.
+    """
+    if state["source"] != MADE:
+        return _load(state["source"])
+    return make_geometry(**{name: state[name] for name in SIZES})
+
+
+def layout_code(state: dict[str, Any]) -> str:
+    """The state as code that gives the same map."""
+    if state["source"] == MADE:
+        sizes = ", ".join(f"{name}={state[name]!r}" for name in SIZES)
+        first = f"geometry = make_geometry({sizes})"
+    else:
+        first = f"geometry = geometries.load({state['source']!r})"
+    low, high = state["blocks"]
+    return f"{first}\nlayout = layout_data(geometry, {state['planner']!r}, tuple(range({low}, {high + 1})))\nshow_layout(layout)"
+
+
+def layout_view(state: dict[str, Any]) -> View:
+    """What the explorer shows for a state."""
+    try:
+        geometry = layout_geometry(state)
+        low, high = state["blocks"]
+        layout = layout_data(geometry, state["planner"], tuple(range(low, min(high, geometry.num_blocks - 1) + 1)))
+    except KvzeroError as error:  # sizes that do not go together: say so in place of the picture
+        sentence = f"No such cache ({error.rule}): {error}"
+        return View(note_figure(sentence), sentence, sentence, layout_code(state))
+    return View(draw_memory_map(layout.map), layout.sentence, map_text(layout.map), layout_code(state), layout.segments_text)
+
+
+def show_layout(layout: Layout) -> None:
+    """Display a layout's memory map with its sentence, map and tables as text."""
+    from ..figures.show import show
+
+    show(draw_memory_map(layout.map), layout.sentence, layout.text)
+
+
+_TOY = {
+    "source": MADE, "order": "LBNHC", "layers": 4, "num_blocks": 4, "tokens": 4, "heads": 2, "content": 16,
+    "dtype": "uint8", "pad_bytes": 0, "kernel_blocks": 1, "groups": 1, "planner": "kvzero", "blocks": (1, 1),
+}  # fmt: skip
+PRESETS: dict[str, dict[str, Any]] = {
+    "uniform pages, layers apart": _TOY,
+    "packed: all layers in each block, padded": {**_TOY, "order": "BLNHC", "pad_bytes": 8},
+    "packed, the old planner on the last block": {
+        **_TOY, "order": "BLNHC", "pad_bytes": 8, "planner": "uniform-page", "blocks": (3, 3),
+    },
+    "packed, the old planner on block 1": {**_TOY, "order": "BLNHC", "pad_bytes": 8, "planner": "uniform-page"},
+    "K/V outermost: two spans per layer": {**_TOY, "order": "LKBNHC"},
+    "heads outside the block": {**_TOY, "order": "LHBNC"},
+    "heads outside the block, the hull planner": {**_TOY, "order": "LHBNC", "planner": "masked-grid"},
+    "kernel blocks inside a block": {**_TOY, "kernel_blocks": 4},
+    "two groups overlaid": {**_TOY, "groups": 2},
+    "real: two page sizes (GLM-5.2), the old planner": {
+        **_TOY, "source": "glm52_fp8_dsmla_indexer__LBNHC", "planner": "uniform-page",
+    },
+    "real: DeepSeek-V4 slab, the old planner": {
+        **_TOY, "source": "dsv4_c4_mla_only__BLHNC", "planner": "uniform-page", "blocks": (3, 3),
+    },
+    "real: DeepSeek-V4 slab, three groups": {**_TOY, "source": "dsv4_c4_full__BLHNC", "blocks": (3, 3)},
+    "real: Llama 3, heads outside the block": {**_TOY, "source": "llama3_8b_bf16__LHBNC"},
+}  # fmt: skip
+
+
+def layout_explorer() -> Explorer:
+    """The explorer as a widget; show `show_layout(layout_data(...))` before it, for pages without a kernel."""
+    slider, menu = widgets.IntSlider, widgets.Dropdown
+    controls = {
+        "source": menu(options=[MADE, *geometries.names()], description="cache"),
+        "order": menu(options=[(f"{name}: {about}", name) for name, about in ORDERS.items()], description="memory order"),
+        "layers": slider(4, 1, 12, description="layers"),
+        "num_blocks": slider(4, 1, 64, description="blocks"),
+        "tokens": slider(4, 1, 32, description="tokens a block"),
+        "heads": slider(2, 1, 8, description="heads"),
+        "content": slider(16, 2, 128, 2, description="elements a head"),
+        "dtype": menu(options=list(ITEMSIZE), description="element type"),
+        "pad_bytes": slider(0, 0, 64, 4, description="pad, bytes"),
+        "kernel_blocks": slider(1, 1, 8, description="kernel blocks"),
+        "groups": slider(1, 1, 3, description="groups"),
+        "planner": menu(options=PLANNER_NAMES, description="planner"),
+        "blocks": widgets.IntRangeSlider((1, 1), min=0, max=3, description="blocks to zero"),
+    }
+
+    def adapt(found) -> None:
+        made = found["source"].value == MADE
+        for name in SIZES:
+            found[name].disabled = not made
+        last = (found["num_blocks"].value if made else _load(found["source"].value).num_blocks) - 1
+        low, high = found["blocks"].value
+        found["blocks"].value = (min(low, last), min(high, last))
+        found["blocks"].max = last
+
+    return Explorer("Who owns each byte, and what does a planner write?", controls, layout_view, PRESETS, adapt)

@@ -1,0 +1,150 @@
+"""The public history of block zeroing as a table, and as a timeline.
+
+Each row can be looked up: the number is that of a public issue or pull request of vllm-project/vllm, or of the
+repository named with it. Words and grouping are ours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date
+
+from matplotlib.figure import Figure
+
+from .charts import UNDER
+from .style import (
+    BLUE,
+    GREEN,
+    HAIR,
+    INK,
+    ORANGE,
+    PAPER,
+    PURPLE,
+    SMALL_POINTS,
+    SOFT,
+    VERMILION,
+    WIDTH_INCHES,
+    Sheet,
+    Sign,
+    text_width,
+    title_lines,
+)
+
+# What each mistake was about; every kind has a glyph besides its colour.
+KINDS: dict[str, Sign] = {
+    "feature": Sign("the zeroing itself", "*", BLUE, "", PAPER, PAPER),
+    "place": Sign("wrong place: stride, span, offset", "P", VERMILION, "", PAPER, PAPER),
+    "time": Sign("wrong time: races, capture", "T", PURPLE, "", PAPER, INK),
+    "set": Sign("wrong set: which blocks and layers", "S", GREEN, "", PAPER, PAPER),
+    "launch": Sign("wrong launch: grid, compilation, pages", "L", ORANGE, "", PAPER, INK),
+}
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of the history.
+
+    Args:
+        day: the day of merging, or of opening where it is open or was closed.
+        source: issue or pull request number, with the repository where it is not vllm-project/vllm.
+        kind: a key of `KINDS`.
+        what: what changed or broke, in a few words.
+        state: "merged", "open", "closed", or "issue".
+    """
+
+    day: date
+    source: str
+    kind: str
+    what: str
+    state: str
+
+
+EVENTS: tuple[Step, ...] = (
+    Step(date(2026, 3, 10), "#35219", "feature", "fresh blocks are zeroed by one launch", "merged"),
+    Step(date(2026, 3, 17), "#37197", "place", "unsigned addresses for Intel GPUs", "merged"),
+    Step(date(2026, 5, 18), "#43009", "launch", "the first use compiles while other ranks wait", "issue"),
+    Step(date(2026, 6, 2), "#43990", "feature", "the V2 runner zeroes too", "merged"),
+    Step(date(2026, 7, 9), "#48085", "time", "the id buffer was refilled in flight", "merged"),
+    Step(date(2026, 7, 16), "#48481", "time", "zeroing erased KV that had been loaded", "merged"),
+    Step(date(2026, 7, 20), "#47574", "set", "mixed precisions are zeroed as well", "merged"),
+    Step(date(2026, 7, 23), "#48399", "time", "a fresh copy of the ids for each call", "merged"),
+    Step(date(2026, 7, 24), "#49704", "launch", "pages of two sizes: 2,112 and 10,496 words", "merged"),
+    Step(date(2026, 7, 28), "#49903", "launch", "one compiled variant, warmed with id 0", "merged"),
+    Step(date(2026, 8, 1), "#50696", "time", "offload loads wait for the compute stream", "merged"),
+    Step(date(2026, 8, 6), "#50276", "place", "block stride was used as span in a slab", "merged"),
+    Step(date(2026, 8, 11), "#51749", "set", "every attention layer is zeroed", "merged"),
+    Step(date(2026, 8, 13), "#52058", "launch", "2,904,745,920 programs overflowed the grid", "merged"),
+    Step(date(2026, 8, 13), "#52187", "set", "ids of all groups hit every segment", "open"),
+    Step(date(2026, 8, 28), "1Cat-vLLM #406", "time", "the id race came back in a fork", "merged"),
+    Step(date(2026, 9, 3), "#55085", "set", "a partly loaded block keeps a stale tail", "open"),
+    Step(date(2026, 9, 11), "#56524", "set", "recurrent state is never zeroed", "open"),
+    Step(date(2026, 9, 16), "#57156", "time", "graph capture dirties block 0 again", "open"),
+)
+
+
+def history_timeline(
+    events: tuple[Step, ...] = EVENTS,
+    sentence: str = "Six months of block zeroing: most fixes set the stage for the next failure.",
+    *,
+    marked: tuple[str, ...] = (),
+) -> Figure:
+    """Draw the history, from top to bottom, to the scale of the calendar.
+
+    Args:
+        events: the steps, in the order of days.
+        sentence: what to see, on top.
+        marked: sources to set in bold, such as those of one case.
+
+    Returns:
+        A figure 9 inches wide.
+    """
+    title = title_lines(sentence, WIDTH_INCHES - 0.3)
+    pitch, top = 0.285, 0.45 + 0.19 * len(title)
+    height = pitch * len(events)
+    sheet = Sheet(top + height + 0.2 + 0.25 * -(-len(KINDS) // 2))
+    sheet.title(title)
+    first, last = min(step.day for step in events), max(step.day for step in events)
+    span = max((last - first).days, 1)
+
+    def y_of(day: date) -> float:
+        return top + 0.1 + (day - first).days / span * (height - 0.3)
+
+    axis, label = 1.0, 1.9
+    sheet.stroke([(axis, top), (axis, top + height - 0.1)], INK, 1.4)
+    for year, month in sorted(_months(first, last)):
+        if first <= date(year, month, 1) <= last:
+            y = y_of(date(year, month, 1))
+            sheet.stroke([(axis - 0.07, y), (axis, y)], INK, 1)
+            sheet.text(axis - 0.12, y, date(year, month, 1).strftime("%b %Y"), colour=SOFT, align="right")
+    for index, step in enumerate(events):
+        sign, y = KINDS[step.kind], top + 0.1 + index * pitch
+        at = y_of(step.day)
+        sheet.stroke([(axis, at), (axis + 0.12, at), (label - 0.42, y), (label - 0.3, y)], HAIR, 1, over=UNDER)
+        sheet.box(label - 0.3, y - 0.095, 0.19, 0.19, sign)
+        sheet.glyph(label - 0.205, y, sign, 0.085)
+        bold = step.source in marked
+        sheet.text(label, y, step.day.strftime("%d %b"), colour=SOFT)
+        sheet.text(label + 0.6, y, step.source, bold=True)
+        words = step.what + ("" if step.state == "merged" else f" ({step.state})")
+        sheet.text(label + 0.75 + max(text_width(each.source, bold=True) for each in events), y, words, bold=bold)
+    for index, sign in enumerate(KINDS.values()):
+        x, y = 0.15 + index % 2 * WIDTH_INCHES / 2, top + height + 0.1 + 0.25 * (index // 2)
+        sheet.box(x, y, 0.19, 0.19, sign)
+        sheet.glyph(x + 0.095, y + 0.095, sign, 0.085)
+        sheet.text(x + 0.3, y + 0.095, sign.word, SMALL_POINTS)
+    return sheet.finish()
+
+
+def _months(first: date, last: date) -> set[tuple[int, int]]:
+    """Year and month of every month between two days."""
+    months = range(first.year * 12 + first.month - 1, last.year * 12 + last.month)
+    return {(month // 12, month % 12 + 1) for month in months}
+
+
+def history_text(events: tuple[Step, ...] = EVENTS) -> str:
+    """The same history as text, a line for each step.
+
+    >>> history_text(EVENTS[:1])
+    '2026-03-10  #35219  feature: fresh blocks are zeroed by one launch (merged)'
+    """
+    return "\n".join(f"{step.day}  {step.source}  {step.kind}: {step.what} ({step.state})" for step in events)
