@@ -211,7 +211,7 @@ def layout_explorer() -> Explorer:
         "kernel_blocks": slider(1, 1, 8, description="kernel blocks"),
         "groups": slider(1, 1, 3, description="groups"),
         "planner": menu(options=PLANNER_NAMES, description="planner"),
-        "blocks": widgets.IntRangeSlider((1, 1), min=0, max=3, description="blocks to zero"),
+        "blocks": widgets.IntRangeSlider(value=(1, 1), min=0, max=3, description="blocks to zero"),
     }
 
     def adapt(found) -> None:
