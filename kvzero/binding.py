@@ -5,7 +5,6 @@ from __future__ import annotations
 import weakref
 from collections.abc import Mapping
 
-import numpy as np
 import torch
 
 from .errors import StorageDeviceError, StorageMissingError, StorageMovedError, StorageSizeError
@@ -41,9 +40,7 @@ class BoundStorages:
                 raise StorageMissingError(storage=storage.id, given=list(memory))
             self._bind(storage, memory[storage.id])
         if self.device.type not in ("cpu", "cuda"):
-            raise StorageDeviceError(
-                what="the cache", device=str(self.device), expected="the CPU or a CUDA device"
-            )
+            raise StorageDeviceError(what="the cache", device=str(self.device), expected="the CPU or a CUDA device")
 
     def _bind(self, storage, memory: Memory) -> None:
         untyped = memory if isinstance(memory, torch.UntypedStorage) else memory.untyped_storage()
@@ -90,8 +87,3 @@ def _is_whole_storage(memory: Memory, nbytes: int) -> bool:
         and memory.numel() == nbytes
         and memory.is_contiguous()
     )
-
-
-def as_int64(addresses: np.ndarray) -> np.ndarray:
-    """Addresses as the signed integers the kernel adds up; bit 63 may be set on some devices (#37197)."""
-    return addresses.astype(np.uint64).view(np.int64)

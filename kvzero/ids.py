@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from .errors import IdOutOfRangeError, IdTypeError
+from .kernel import MOST_BY_VALUE, VALUES
 
 HostIds = Sequence[int] | np.ndarray | torch.Tensor
 
@@ -99,3 +100,50 @@ def fill_fast(slot: np.ndarray, slot_bytes: memoryview, block_ids: HostIds, num_
         return False
     # A negative id reads as a huge unsigned one.
     return _largest(slot.view(np.uint64)) < num_blocks
+
+
+class ArgumentIds:
+    """Up to `MOST_BY_VALUE` ids as kernel arguments: the driver copies them, so nothing can overwrite them.
+
+    Not safe for two threads at once: hold a lock from `pack` to the end of its use.
+    """
+
+    def __init__(self) -> None:
+        self._ids = np.zeros(MOST_BY_VALUE, dtype=np.int32)
+        self._unsigned = self._ids.view(np.uint32)
+        self._bytes = memoryview(self._ids).cast("B")
+        self._pairs = struct.Struct(f"{VALUES}q").unpack_from
+
+    def pack(self, block_ids: list[int] | np.ndarray, num_blocks: int) -> tuple[int, ...] | None:
+        """The ids, two to a number.
+
+        Args:
+            block_ids: 1 to `MOST_BY_VALUE` ids.
+            num_blocks: blocks of the pool, at most 2**31.
+
+        Returns:
+            `VALUES` numbers, or None where this cannot vouch for the ids; `checked_ids` then says what is
+            wrong, or takes them.
+
+        Example:
+            >>> [f"{pair:x}" for pair in ArgumentIds().pack([1, 2, 3], num_blocks=8)[:3]]
+            ['200000001', '3', '0']
+        """
+        num_ids = len(block_ids)
+        if type(block_ids) is list:
+            if list(map(type, block_ids)).count(int) != num_ids:
+                return None
+            try:
+                struct.pack_into(f"{num_ids}i", self._bytes, 0, *block_ids)
+            except struct.error:
+                return None
+        elif block_ids.dtype == np.int64 and block_ids.ndim == 1:
+            if _largest(block_ids.view(np.uint64)) >= num_blocks:
+                return None
+            self._ids[:num_ids] = block_ids
+        else:
+            return None
+        # A negative id reads as a huge unsigned one.
+        if _largest(self._unsigned[:num_ids]) >= num_blocks:
+            return None
+        return self._pairs(self._bytes)

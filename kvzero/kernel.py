@@ -5,11 +5,12 @@ Annotations are evaluated here (no ``from __future__``): Triton reads them.
 
 import os
 
+import numpy as np
 import torch
 import triton
 import triton.language as tl
 
-from .launch import WARPS_PER_PROGRAM
+from .launch import ENDS, NBYTES, OFFSET, SEGMENT, tile_rows, warps_for
 
 # `CompiledKernel.run` takes the same arguments in these versions (tests/test_kernel.py holds it to that);
 # in any other the public `kernel[grid](...)` launches, at several times the host cost.
@@ -45,30 +46,79 @@ def jit_both(function, **options):
     return tuple(kernels)
 
 
+# Where a launch finds its block ids: in an array; in an array after their number; in its own arguments, by
+# value.
+IN_ARRAY, COUNTED, BY_VALUE = range(3)
+# Two 32-bit ids to an argument.
+VALUES = 32
+MOST_BY_VALUE = 2 * VALUES
+_NO_VALUES = (0,) * VALUES
+
+
+# fmt: off
 def _zero_tiles(
-    tiles_ptr,  # *int64 (tiles, 4): address of the tile in block 0, block stride, bytes, HEAD/TAIL bits
-    ids_ptr,  # *int32 or *int64 (ids,): block ids; if COUNTED, the number of ids comes first
+    tiles_ptr,  # *int64 (tiles, 4), see `tile_table`
+    ids_ptr,  # *int32 or *int64 (ids,)
     refused_ptr,  # *int64 (2,): how many ids were outside the pool, and one of them
-    num_tiles: tl.int32,
-    num_blocks: tl.int64,
+    num_tiles: tl.int32, num_ids: tl.int32, num_blocks: tl.int64,
+    v0: tl.int64, v1: tl.int64, v2: tl.int64, v3: tl.int64, v4: tl.int64, v5: tl.int64, v6: tl.int64, v7:
+    tl.int64,
+    v8: tl.int64, v9: tl.int64, v10: tl.int64, v11: tl.int64, v12: tl.int64, v13: tl.int64, v14: tl.int64,
+    v15: tl.int64, v16: tl.int64, v17: tl.int64, v18: tl.int64, v19: tl.int64, v20: tl.int64, v21: tl.int64,
+    v22: tl.int64, v23: tl.int64, v24: tl.int64, v25: tl.int64, v26: tl.int64, v27: tl.int64, v28: tl.int64,
+    v29: tl.int64, v30: tl.int64, v31: tl.int64,
     TILE_BYTES: tl.constexpr,
     STORE_WIDTH: tl.constexpr,  # bytes: divides every address, stride and length
-    COUNTED: tl.constexpr,
+    APART: tl.constexpr,  # programs go segment by segment, not block by block
+    IDS: tl.constexpr,  # IN_ARRAY, COUNTED or BY_VALUE, as plain numbers
 ):
+    # fmt: on
+    # One program writes one tile of one block. All loads come before any branch on one of them, so that they
+    # wait for memory together.
     program = tl.program_id(0)
-    which = program // num_tiles
-    tile = program % num_tiles
-    # All loads before any branch on one of them, so that they wait for memory together.
-    row_ptr = tiles_ptr + tile.to(tl.int64) * 4
+    if APART:
+        # The rows of a segment are equal: whichever of them this is, it says where the segment's programs
+        # begin.
+        row_ptr = tiles_ptr + (program // num_ids).to(tl.int64) * 4
+    else:
+        row_ptr = tiles_ptr + (program % num_tiles).to(tl.int64) * 4
     start = tl.load(row_ptr)
     stride = tl.load(row_ptr + 1)
     nbytes = tl.load(row_ptr + 2)
+    if APART:
+        place = tl.load(row_ptr + 3)
+        count = (place >> 32).to(tl.int32)
+        first = (place & 0x7FFFFFFF).to(tl.int32)
+        local = program - num_ids * first
+        which = local // count
+        tile = local % count
+        start += tile.to(tl.int64) * TILE_BYTES
+        is_first = tile == 0
+        is_last = tile == count - 1
+        nbytes = tl.where(is_last, nbytes, TILE_BYTES)
+        is_reporter = is_first & (first == 0)
+    else:
+        which = program // num_tiles
+        ends = tl.load(row_ptr + 3)
+        is_first = (ends & 1) != 0
+        is_last = (ends & 2) != 0
+        is_reporter = program % num_tiles == 0
     live = True
-    if COUNTED:
+    if IDS == 2:
+        values = (
+            v0, v1, v2, v3, v4, v5, v6, v7, v8, v9, v10, v11, v12, v13, v14, v15,
+            v16, v17, v18, v19, v20, v21, v22, v23, v24, v25, v26, v27, v28, v29, v30, v31,
+        )  # fmt: skip
+        pair = v0
+        for k in tl.static_range(1, 32):
+            pair = tl.where(which // 2 == k, values[k], pair)
+        block = (pair >> ((which % 2) * 32).to(tl.int64)) & 0xFFFFFFFF
+    elif IDS == 1:
         live = which < tl.load(ids_ptr)
-        ids_ptr += 1
-    if live:
+        block = tl.load(ids_ptr + 1 + which).to(tl.int64)
+    else:
         block = tl.load(ids_ptr + which).to(tl.int64)
+    if live:
         if (block >= 0) & (block < num_blocks):
             start += block * stride
             end = start + nbytes
@@ -78,12 +128,11 @@ def _zero_tiles(
             else:
                 # The inner cuts of a segment move down to the next 16-byte boundary, so that only its first
                 # and its last tile have a ragged end. The body of a tile stays within TILE_BYTES.
-                ends = tl.load(row_ptr + 3)
-                start = tl.where((ends & 1) != 0, start, start & -16)
-                end = tl.where((ends & 2) != 0, end, end & -16)
+                start = tl.where(is_first, start, start & -16)
+                end = tl.where(is_last, end, end & -16)
                 body_start = (start + 15) & -16
                 body_end = end & -16
-                if ends != 0:
+                if is_first | is_last:
                     # 16 bytes of lanes for the head, 16 for the tail, each as wide as the plan allows.
                     lane = tl.arange(0, 32 // STORE_WIDTH) * STORE_WIDTH
                     is_head = lane < 16
@@ -106,7 +155,7 @@ def _zero_tiles(
             word = tl.arange(0, TILE_BYTES // 4)
             tl.store(body_ptr + word, 0, mask=word < body_words)
         else:
-            if tile == 0:
+            if is_reporter:
                 tl.atomic_add(refused_ptr, 1, sem="relaxed", scope="sys")
                 tl.store(refused_ptr + 1, block)
 
@@ -114,9 +163,36 @@ def _zero_tiles(
 # Nothing here may compile again because a number changed: not the ids, not how many there are.
 zero_tiles_compiled, zero_tiles_interpreted = jit_both(
     _zero_tiles,
-    do_not_specialize=["num_tiles", "num_blocks"],
+    do_not_specialize=["num_tiles", "num_ids", "num_blocks", *(f"v{i}" for i in range(VALUES))],
     do_not_specialize_on_alignment=["tiles_ptr", "ids_ptr", "refused_ptr"],
 )
+
+
+def tile_table(plan, addresses, tile_bytes: int, apart: bool) -> np.ndarray:
+    """The kernel's table: one row for each tile of a block.
+
+    Args:
+        plan: the plan.
+        addresses: address of each segment's storage, uint64, shape (segments,).
+        tile_bytes: bytes of a tile.
+        apart: whether programs go segment by segment (`lies_apart`).
+
+    Returns:
+        int64, shape (tiles, 4). Block by block: address of the tile in block 0, block stride, bytes, and the
+        HEAD/TAIL bits. Segment by segment: address of the segment in block 0, block stride, bytes of its last
+        tile, and its first row and (from bit 32) its number of rows.
+    """
+    rows = tile_rows(plan, tile_bytes)
+    segment, offset, nbytes = rows[:, SEGMENT], rows[:, OFFSET], rows[:, NBYTES]
+    # Signed, since the kernel adds signed numbers; bit 63 may be set on some devices (#37197).
+    starts = addresses.view(np.int64) + np.array([each.base_bytes for each in plan.segments], dtype=np.int64)
+    strides = np.array([each.block_stride_bytes for each in plan.segments], dtype=np.int64)
+    if not apart:
+        return np.stack([starts[segment] + offset, strides[segment], nbytes, rows[:, ENDS]], axis=1)
+    counts = np.bincount(segment)
+    firsts = np.cumsum(counts) - counts
+    last_bytes = nbytes[firsts + counts - 1]
+    return np.stack([starts, strides, last_bytes, firsts | counts << 32], axis=1)[segment]
 
 
 class CompiledVariant:
@@ -125,41 +201,51 @@ class CompiledVariant:
     Args:
         tile_bytes: bytes of a tile, a power of two of at least 32.
         store_width_bytes: 16, 8, 4, 2 or 1; divides every address, stride and length.
-        id_dtype: torch.int32 or torch.int64, the type of the ids in memory.
-        counted: whether the number of ids precedes them in memory.
+        apart: whether programs go segment by segment.
+        ids: IN_ARRAY, COUNTED or BY_VALUE.
+        id_dtype: torch.int32 or torch.int64, the type of the ids in an array.
     """
 
-    def __init__(self, tile_bytes: int, store_width_bytes: int, id_dtype: torch.dtype, counted: bool) -> None:
-        self._constants = (tile_bytes, store_width_bytes, counted)
+    def __init__(
+        self, tile_bytes: int, store_width_bytes: int, apart: bool, ids: int, id_dtype: torch.dtype
+    ) -> None:
+        self._constants = (tile_bytes, store_width_bytes, apart, ids)
         self._types = (torch.int64, id_dtype, torch.int64)
+        self._num_warps = warps_for(tile_bytes)
         self.kernel = zero_tiles_compiled.warmup(
-            *self._types, 1, 1, *self._constants, grid=(1,), num_warps=WARPS_PER_PROGRAM
+            *self._types, 1, 1, 1, *_NO_VALUES, *self._constants, grid=(1,), num_warps=self._num_warps
         )
         self.fast = TRITON_VERSION in FAST_LAUNCH_VERSIONS
 
     def launch(
-        self, programs: int, stream: int, tiles: int, ids: int, refused: int, num_tiles: int, num_blocks: int
-    ) -> None:
-        """Launches programs.
+        self, stream: int, tiles: int, ids: int, refused: int, num_tiles: int, num_ids: int, num_blocks: int,
+        values: tuple[int, ...] = _NO_VALUES,
+    ) -> None:  # fmt: skip
+        """Launches a program for each tile of each block.
 
         Args:
-            programs: how many, in one grid dimension.
             stream: raw handle of the current stream.
             tiles, ids, refused: addresses of the kernel's arrays, as the device sees them.
-            num_tiles, num_blocks: rows of the tile table; blocks of the pool.
+            num_tiles, num_ids, num_blocks: rows of the table; ids of the launch; blocks of the pool.
+            values: the ids, two to a number, if they go by value.
         """
         kernel = self.kernel
-        # Hooks are a profiler's: the public launch serves them.
-        if self.fast and triton.knobs.runtime.launch_enter_hook is None:
+        if self.fast and not _launch_hooks():
             kernel.run(
-                programs, 1, 1, stream, kernel.function, kernel.packed_metadata, None, None, None,
-                tiles, ids, refused, num_tiles, num_blocks, *self._constants,
+                num_tiles * num_ids, 1, 1, stream, kernel.function, kernel.packed_metadata, None, None, None,
+                tiles, ids, refused, num_tiles, num_ids, num_blocks, *values, *self._constants,
             )  # fmt: skip
-        else:
-            arrays = map(_Array, (tiles, ids, refused), self._types)
-            zero_tiles_compiled[(programs,)](
-                *arrays, num_tiles, num_blocks, *self._constants, num_warps=WARPS_PER_PROGRAM
-            )
+            return
+        arrays = map(_Array, (tiles, ids, refused), self._types)
+        zero_tiles_compiled[(num_tiles * num_ids,)](
+            *arrays, num_tiles, num_ids, num_blocks, *values, *self._constants, num_warps=self._num_warps
+        )
+
+
+def _launch_hooks():
+    """A profiler's hooks, which the public launch serves; Triton keeps an empty chain of them, or None."""
+    hook = triton.knobs.runtime.launch_enter_hook
+    return getattr(hook, "calls", hook)
 
 
 class _Array:

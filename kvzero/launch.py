@@ -11,8 +11,12 @@ import numpy as np
 
 from .errors import LaunchTooLargeError
 
+# A GPU starts about 1.6 programs a nanosecond (H200), whatever they do: programs that write 4 KiB stay
+# ahead of the memory, shorter ones do not. Longer ones gain nothing.
 TILE_BYTES = 4096
-WARPS_PER_PROGRAM = 4
+WIDE_TILE_BYTES = 8192
+LEAST_FILLED = 0.75
+MAX_WARPS_PER_PROGRAM = 4
 # The interpreter runs about 1,000 programs a second whatever their size, so its tiles are large.
 INTERPRETER_TILE_BYTES = 1 << 18
 FULL_WIDTH_BYTES = 16
@@ -41,10 +45,10 @@ class DeviceLimits:
 
     @property
     def max_programs(self) -> int:
-        """Most programs of `WARPS_PER_PROGRAM` warps that one launch may hold."""
+        """Most programs of `MAX_WARPS_PER_PROGRAM` warps that one launch may hold."""
         if self.max_work_items is None:
             return self.max_grid_x
-        return min(self.max_grid_x, self.max_work_items // (WARPS_PER_PROGRAM * self.threads_per_warp))
+        return min(self.max_grid_x, self.max_work_items // (MAX_WARPS_PER_PROGRAM * self.threads_per_warp))
 
 
 # CUDA C++ Programming Guide, "Technical Specifications per Compute Capability": x below 2^31.
@@ -82,10 +86,54 @@ class Launch:
         return {**asdict(self), "grid": list(self.grid)}
 
 
-def tile_bytes_for(plan, *, tile_bytes: int = TILE_BYTES) -> int:
-    """The tile for a plan: `tile_bytes`, or the power of two (32 or more) that its longest segment fits in."""
-    longest_bytes = max(segment.span_bytes for segment in plan.segments)
-    return min(tile_bytes, max(32, 1 << (longest_bytes - 1).bit_length()))
+def tile_bytes_for(plan, tile_bytes: int | None = None) -> int:
+    """The tile for a plan.
+
+    Args:
+        plan: the plan; only its segments are read.
+        tile_bytes: the tile wanted; None takes `TILE_BYTES`, or `WIDE_TILE_BYTES` where that would leave
+            programs less than three quarters full on average.
+
+    Returns:
+        A power of two, at least 32, at most what the longest segment fills.
+
+    Example: a page of 4,224 bytes would be cut into 4,096 and 128.
+        >>> from types import SimpleNamespace as N
+        >>> tile_bytes_for(N(segments=[N(span_bytes=4224)]))
+        8192
+    """
+    spans = [segment.span_bytes for segment in plan.segments]
+    if tile_bytes is None:
+        programs = sum(-(-span // TILE_BYTES) for span in spans)
+        filled = sum(spans) / (programs * TILE_BYTES)
+        tile_bytes = TILE_BYTES if filled >= LEAST_FILLED else WIDE_TILE_BYTES
+    return min(tile_bytes, max(32, 1 << (max(spans) - 1).bit_length()))
+
+
+def warps_for(tile_bytes: int) -> int:
+    """Warps of a program: 64 bytes for each thread, so that many programs are resident."""
+    return max(1, min(MAX_WARPS_PER_PROGRAM, tile_bytes // 2048))
+
+
+def lies_apart(plan) -> bool:
+    """Whether each segment's blocks lie in a range of their own, as when every layer is an array of blocks.
+
+    Then programs go segment by segment, so that addresses ascend with the ids; where blocks hold the pages of
+    several segments side by side, they go block by block.
+
+    Example:
+        >>> from types import SimpleNamespace as N
+        >>> pages = [N(storage=0, base_bytes=base, block_stride_bytes=64, span_bytes=64) for base in (0, 640)]
+        >>> lies_apart(N(segments=pages, num_blocks=10)), lies_apart(N(segments=pages, num_blocks=11))
+        (True, False)
+    """
+    ends: dict[object, int] = {}
+    for segment in sorted(plan.segments, key=lambda segment: segment.base_bytes):
+        if segment.base_bytes < ends.get(segment.storage, 0):
+            return False
+        extent = (plan.num_blocks - 1) * segment.block_stride_bytes + segment.span_bytes
+        ends[segment.storage] = segment.base_bytes + extent
+    return True
 
 
 def tile_rows(plan, tile_bytes: int) -> np.ndarray:
@@ -124,9 +172,7 @@ def ids_per_launch(programs_per_block: int, limits: DeviceLimits = CUDA) -> int:
     return fits
 
 
-def launch_for(
-    plan, num_ids: int | None = None, limits: DeviceLimits = CUDA, tile_bytes: int | None = None
-) -> Launch:
+def launch_for(plan, num_ids: int | None = None, limits: DeviceLimits = CUDA, tile_bytes: int | None = None) -> Launch:
     """The launches that zero `num_ids` blocks of a plan; one program for each (block, tile), and no other.
 
     Args:
@@ -146,7 +192,7 @@ def launch_for(
         6870000
     """
     num_ids = plan.num_blocks if num_ids is None else num_ids
-    tile_bytes = tile_bytes_for(plan) if tile_bytes is None else tile_bytes
+    tile_bytes = tile_bytes_for(plan, tile_bytes)
     rows = tile_rows(plan, tile_bytes)
     per_block = len(rows)
     fits = ids_per_launch(per_block, limits)

@@ -65,8 +65,7 @@ class BlockZeroer:
         self._target = GpuTarget(self.device) if self.device.type == "cuda" else CpuTarget()
         self._job = Job(plan, self._bound, self._target, tile_bytes)
         self._group_jobs = {
-            group: Job(each, self._bound, self._target, tile_bytes)
-            for group, each in self.group_plans.items()
+            group: Job(each, self._bound, self._target, tile_bytes) for group, each in self.group_plans.items()
         }
 
     def zero(self, block_ids) -> None:
