@@ -109,8 +109,9 @@ def probe(geometry: CacheGeometry, plan: Plan | None, storage: Name, byte: int) 
         >>> from kvzero.plan import plan_segments
         >>> from kvzero.workbook.toy import make_geometry
         >>> pool = make_geometry(layers=2, num_blocks=4, tokens=4, heads=2, content=8, order="BLNHC", pad_bytes=4)
-        >>> print(probe(pool, plan_segments(pool), 0, 237).sentence())
-        Byte 237 of storage 0 is block 1, layer layer.1, token 2, head 0, byte 33 of the page's 64. Written by segment 1 for block 1.
+        >>> found = probe(pool, plan_segments(pool), 0, 237)
+        >>> found.owners[0].block, found.owners[0].token, found.owners[0].head, found.written_by
+        (1, 2, 0, ((1, 1),))
     """
     nbytes = geometry.storage(storage).nbytes
     if not 0 <= byte < nbytes:

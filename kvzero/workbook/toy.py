@@ -115,7 +115,9 @@ def _check(layers, num_blocks, tokens, heads, widths, dtype, order, pad_bytes, k
         raise ToyOptionError(option="kernel_blocks", value=kernel_blocks, need=f"a divisor of tokens = {tokens}")
     if kernel_blocks > 1 and not order.endswith(("BNHC", "BLNHC")):
         # Only where tokens are outermost in a page do its kernel blocks follow each other at one stride.
-        raise ToyOptionError(option="order", value=order, need=f"tokens outermost in a page for {kernel_blocks} kernel blocks")
+        raise ToyOptionError(
+            option="order", value=order, need=f"tokens outermost in a page for {kernel_blocks} kernel blocks"
+        )
     if kernel_blocks > 1 and (pad_bytes or order.startswith("B")):
         need = "1 where pages do not abut (pad, or a packed order): kernel blocks need one stride"
         raise ToyOptionError(option="kernel_blocks", value=kernel_blocks, need=need)
@@ -130,9 +132,7 @@ def _sizes(inner: str, width: int, tokens: int, heads: int) -> list[int]:
 def _chunks(order, inner, width_at, tokens, heads, itemsize, pad_bytes) -> list[int]:
     """Bytes from one layer's contiguous part to the next, for each position; keys and values have a pad each."""
     halves = 2 if "K" in order else 1
-    return [
-        halves * (prod(_sizes(inner, width // halves, tokens, heads)) * itemsize + pad_bytes) for width in width_at
-    ]
+    return [halves * (prod(_sizes(inner, width // halves, tokens, heads)) * itemsize + pad_bytes) for width in width_at]
 
 
 def _place(order, inner, position, width_at, num_blocks, tokens, heads, itemsize, pad_bytes):
@@ -166,7 +166,8 @@ def _view(layer, group, place, tokens, kernel_blocks, dtype, itemsize) -> dict[s
     offset, dims = place
     if kernel_blocks > 1:
         dims = [
-            (letter, size * kernel_blocks, step // kernel_blocks) if letter == "B"
+            (letter, size * kernel_blocks, step // kernel_blocks)
+            if letter == "B"
             else (letter, size // kernel_blocks if letter == "N" else size, step)
             for letter, size, step in dims
         ]

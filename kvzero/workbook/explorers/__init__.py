@@ -11,7 +11,8 @@ from .packed_stride import PackedStride, packed_stride_data, packed_stride_figur
 from .probe import probe_explorer, probe_figure, probe_map
 
 __all__ = [
-    "Explorer", "IdRace", "LaunchSize", "Layout", "PackedStride", "View", "id_race_data", "id_race_figure", "id_race_knob",
-    "launch_size_data", "launch_size_figure", "launch_size_knob", "layout_data", "layout_explorer", "packed_stride_data",
-    "packed_stride_figure", "packed_stride_knob", "probe_explorer", "probe_figure", "probe_map", "show_layout",
+    "Explorer", "IdRace", "LaunchSize", "Layout", "PackedStride", "View",
+    "id_race_data", "id_race_figure", "id_race_knob", "launch_size_data", "launch_size_figure", "launch_size_knob",
+    "layout_data", "layout_explorer", "packed_stride_data", "packed_stride_figure", "packed_stride_knob",
+    "probe_explorer", "probe_figure", "probe_map", "show_layout",
 ]  # fmt: skip

@@ -71,9 +71,7 @@ class Explorer(widgets.VBox):
         self._draw, self._presets, self._adapt = draw, dict(presets), adapt
         self._quiet = False
         self.view: View | None = None
-        self.preset = widgets.Dropdown(
-            options=list(presets), description="preset", layout=_WIDE, style=_DESCRIPTION
-        )
+        self.preset = widgets.Dropdown(options=list(presets), description="preset", layout=_WIDE, style=_DESCRIPTION)
         self.reset = widgets.Button(description="reset", tooltip="Back to the first preset", icon="undo")
         self.reset.on_click(lambda _: self._guarded(self._to_first_preset))
         self.preset.observe(lambda change: self._guarded(lambda: self._apply(change["new"])), "value")
@@ -85,7 +83,16 @@ class Explorer(widgets.VBox):
         heading = widgets.HTML(f"<b>{html.escape(title)}</b>")
         self._title = title
         super().__init__(
-            [heading, self.preset, *self.controls.values(), self.reset, self._error, self._picture, self._text, self._code]
+            [
+                heading,
+                self.preset,
+                *self.controls.values(),
+                self.reset,
+                self._error,
+                self._picture,
+                self._text,
+                self._code,
+            ]
         )
         self._guarded(lambda: self._apply(next(iter(self._presets))))
 

@@ -82,7 +82,12 @@ def id_race_data(*, held_us: int, gap_us: int, buffers: int = 1, calls: int = 2)
         >>> id_race_data(held_us=30, gap_us=20, buffers=2).dirty
         ()
     """
-    for option, value, least in (("held_us", held_us, 0), ("gap_us", gap_us, FILL_US), ("buffers", buffers, 1), ("calls", calls, 1)):
+    for option, value, least in (
+        ("held_us", held_us, 0),
+        ("gap_us", gap_us, FILL_US),
+        ("buffers", buffers, 1),
+        ("calls", calls, 1),
+    ):
         if value < least:
             raise RaceOptionError(option=option, value=value, need=f"at least {least}")
     asked = tuple(range(1, calls + 1))
@@ -121,7 +126,8 @@ def _rule(fills: list[int], ends: list[int], buffers: int) -> tuple[Limit | None
     verdict = f"Yes, {spare} µs to spare." if spare >= 0 else f"No: {-spare} µs too late."
     return (
         Limit(f"fill {index + buffers + 1} reuses the buffer of copy {index + 1}", fill),
-        f"{'✓' if spare >= 0 else '✗'} copy {index + 1} ends at {ends[index]} µs ≤ fill {index + buffers + 1} begins at {fill} µs?  {verdict}",
+        f"{'✓' if spare >= 0 else '✗'} copy {index + 1} ends at {ends[index]} µs ≤ "
+        f"fill {index + buffers + 1} begins at {fill} µs?  {verdict}",
     )
 
 
@@ -130,7 +136,8 @@ def _sentence(asked, zeroed, dirty, buffers: int) -> str:
     if not dirty and tuple(zeroed) == asked:
         return f"With {many} every copy reads its own ids: each block is zeroed once."
     twice = sorted({block for block in zeroed if zeroed.count(block) > 1})
-    again = f"block{'s' * (len(twice) > 1)} {', '.join(map(str, twice))} {'are' if len(twice) > 1 else 'is'} zeroed twice or more"
+    are = "are" if len(twice) > 1 else "is"
+    again = f"block{'s' * (len(twice) > 1)} {', '.join(map(str, twice))} {are} zeroed twice or more"
     left = f"block{'s' * (len(dirty) > 1)} {', '.join(map(str, dirty))} stay{'s' * (len(dirty) == 1)} dirty"
     return f"With {many} a copy reads ids of a later call: {again}, {left}, and no error is raised."
 
@@ -165,6 +172,8 @@ def id_race_knob() -> Explorer:
 
     def draw(state) -> View:
         race = id_race_data(**state)
-        return View(id_race_figure(race), f"{race.sentence} {race.inequality}", race.text, call_text("id_race_data", state))
+        return View(
+            id_race_figure(race), f"{race.sentence} {race.inequality}", race.text, call_text("id_race_data", state)
+        )
 
     return Explorer("When may the id buffer be filled again?", controls, draw, PRESETS)

@@ -68,7 +68,8 @@ class LaunchSize:
         """The choices as rows of a table."""
         return [
             [
-                choice.name, choice.programs_per_block, choice.programs, f"{choice.empty_percent:.0f} %", choice.launches,
+                choice.name, choice.programs_per_block, choice.programs, f"{choice.empty_percent:.0f} %",
+                choice.launches,
                 f"from {choice.first_refused_blocks:,} blocks" if choice.first_refused_blocks else "never: it splits",
                 "✗ refused" if choice.refused else "✓ fits",
             ]
@@ -85,7 +86,13 @@ HEADER = ("launch", "programs per block", "programs", "empty", "launches", "refu
 
 
 def launch_size_data(
-    *, long_segments: int, long_words: int, short_segments: int = 0, short_words: int = 1, blocks: int, device: str = "CUDA"
+    *,
+    long_segments: int,
+    long_words: int,
+    short_segments: int = 0,
+    short_words: int = 1,
+    blocks: int,
+    device: str = "CUDA",
 ) -> LaunchSize:
     """Count the programs of each era's launch for a cache with pages of two sizes.
 
@@ -100,7 +107,8 @@ def launch_size_data(
         KeyError: another device.
 
     Example: DeepSeek-V4's cache in #52058.
-        >>> data = launch_size_data(long_segments=91, long_words=9_344, short_segments=90, short_words=292, blocks=6_870)
+        >>> sizes = {"long_segments": 91, "long_words": 9_344, "short_segments": 90, "short_words": 292}
+        >>> data = launch_size_data(**sizes, blocks=6_870)
         >>> [choice.programs for choice in data.choices][:2]
         [2904745920, 12434700]
     """
@@ -118,7 +126,8 @@ def launch_size_data(
     over = smallest.programs - limits.max_programs
     answer = f"No: {over:,} too many." if over > 0 else f"Yes, {-over:,} to spare."
     inequality = (
-        f"{'✗' if over > 0 else '✓'} {blocks:,} blocks × {smallest.programs_per_block:,} programs = {smallest.programs:,} ≤ "
+        f"{'✗' if over > 0 else '✓'} {blocks:,} blocks × {smallest.programs_per_block:,} programs = "
+        f"{smallest.programs:,} ≤ "
         f"{limits.max_programs:,}?  {answer}"
     )
     return LaunchSize(
@@ -149,25 +158,28 @@ def _choice(name: str, module, plan: Plan, blocks: int, limits: DeviceLimits, id
 
 
 def _sentence(smallest: Choice, grid: Choice, kvzero: Choice, device: str, blocks: int) -> str:
+    first = smallest.first_refused_blocks
     if smallest.refused and grid.refused:
         return (
-            f"At {blocks:,} blocks {device} refuses both old launches: the flat grid from {smallest.first_refused_blocks:,} "
-            f"blocks on, the masked grid from {grid.first_refused_blocks:,}. Split into {kvzero.launches}, the tile table runs."
+            f"At {blocks:,} blocks {device} refuses both old launches: the flat grid from {first:,} blocks on, the "
+            f"masked grid from {grid.first_refused_blocks:,}. Split into {kvzero.launches}, the tile table runs."
         )
     if smallest.refused:
         times = smallest.programs / max(grid.programs, 1)
         return (
-            f"{device} refuses the flat grid from {smallest.first_refused_blocks:,} blocks on; at {blocks:,} the masked grid "
+            f"{device} refuses the flat grid from {first:,} blocks on; at {blocks:,} the masked grid "
             f"needs {times:,.1f} times fewer programs and fits."
         )
-    return f"At {blocks:,} blocks every launch fits on {device}; the flat grid is refused from {smallest.first_refused_blocks:,} on."
+    return f"At {blocks:,} blocks every launch fits on {device}; the flat grid is refused from {first:,} on."
 
 
 def launch_size_figure(data: LaunchSize) -> Figure:
     """Draw the programs of each era's launch against the device's limit, on a logarithmic scale."""
     limit = Limit(f"{data.device}: most programs in a launch", data.limit_programs)
     title = f"{data.sentence}\n{data.inequality}"
-    return bars([(choice.name, choice.programs) for choice in data.choices], title, unit="programs", limits=[limit], log=True)
+    return bars(
+        [(choice.name, choice.programs) for choice in data.choices], title, unit="programs", limits=[limit], log=True
+    )
 
 
 DEEPSEEK = {"long_segments": 91, "long_words": 9_344, "short_segments": 90, "short_words": 292}
@@ -177,7 +189,8 @@ PRESETS = {
     "one block more": {**DEEPSEEK, "blocks": 5_080, "device": "CUDA"},
     "the same on AMD": {**DEEPSEEK, "blocks": 6_870, "device": "AMD"},
     "uniform pages of 8,192 words, 32 layers": {
-        "long_segments": 32, "long_words": 8_192, "short_segments": 0, "short_words": 4, "blocks": 6_870, "device": "CUDA",
+        "long_segments": 32, "long_words": 8_192, "short_segments": 0, "short_words": 4, "blocks": 6_870,
+        "device": "CUDA",
     },
 }  # fmt: skip
 
@@ -197,7 +210,10 @@ def launch_size_knob() -> Explorer:
     def draw(state) -> View:
         data = launch_size_data(**state)
         return View(
-            launch_size_figure(data), f"{data.sentence} {data.inequality}", data.text, call_text("launch_size_data", state)
+            launch_size_figure(data),
+            f"{data.sentence} {data.inequality}",
+            data.text,
+            call_text("launch_size_data", state),
         )
 
     return Explorer("Does the launch fit the device?", controls, draw, PRESETS)

@@ -68,7 +68,8 @@ class Layout:
             lines.append(f"… and {rest:,} more segments")
         lines.append(
             f"verdict: missed {self.audit.missed_bytes:,} B, stomped {self.audit.stomped_bytes:,} B, pad written "
-            f"{self.audit.pad_bytes:,} B, overrun {self.audit.overrun_bytes:,} B; issued {self.audit.written_bytes:,} B "
+            f"{self.audit.pad_bytes:,} B, overrun {self.audit.overrun_bytes:,} B; "
+            f"issued {self.audit.written_bytes:,} B "
             f"for {self.audit.needed_bytes:,} B needed"
         )
         if self.launch is None:
@@ -114,7 +115,9 @@ def layout_data(geometry: CacheGeometry, planner_name: str = "kvzero", blocks: t
             launch = launch_for(plan, len(blocks)) if module is None else module.launch(plan, len(blocks))
         except KvzeroError as error:
             refusal = error
-    data = memory_map_data(geometry, plan, audit, blocks, sentence=_refused(planner_name, refusal) if plan is None else None)
+    data = memory_map_data(
+        geometry, plan, audit, blocks, sentence=_refused(planner_name, refusal) if plan is None else None
+    )
     return Layout(geometry, planner_name, tuple(blocks), plan, audit, launch, refusal, data, data.sentence)
 
 
@@ -146,7 +149,8 @@ def layout_code(state: dict[str, Any]) -> str:
     else:
         first = f"geometry = geometries.load({state['source']!r})"
     low, high = state["blocks"]
-    return f"{first}\nlayout = layout_data(geometry, {state['planner']!r}, tuple(range({low}, {high + 1})))\nshow_layout(layout)"
+    second = f"layout = layout_data(geometry, {state['planner']!r}, tuple(range({low}, {high + 1})))"
+    return f"{first}\n{second}\nshow_layout(layout)"
 
 
 def layout_view(state: dict[str, Any]) -> View:
@@ -158,7 +162,9 @@ def layout_view(state: dict[str, Any]) -> View:
     except KvzeroError as error:  # sizes that do not go together: say so in place of the picture
         sentence = f"No such cache ({error.rule}): {error}"
         return View(note_figure(sentence), sentence, sentence, layout_code(state))
-    return View(draw_memory_map(layout.map), layout.sentence, map_text(layout.map), layout_code(state), layout.segments_text)
+    return View(
+        draw_memory_map(layout.map), layout.sentence, map_text(layout.map), layout_code(state), layout.segments_text
+    )
 
 
 def show_layout(layout: Layout) -> None:
@@ -200,7 +206,9 @@ def layout_explorer() -> Explorer:
     slider, menu = widgets.IntSlider, widgets.Dropdown
     controls = {
         "source": menu(options=[MADE, *geometries.names()], description="cache"),
-        "order": menu(options=[(f"{name}: {about}", name) for name, about in ORDERS.items()], description="memory order"),
+        "order": menu(
+            options=[(f"{name}: {about}", name) for name, about in ORDERS.items()], description="memory order"
+        ),
         "layers": slider(4, 1, 12, description="layers"),
         "num_blocks": slider(4, 1, 64, description="blocks"),
         "tokens": slider(4, 1, 32, description="tokens a block"),

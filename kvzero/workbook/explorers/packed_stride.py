@@ -129,8 +129,8 @@ def packed_stride_data(
     )  # fmt: skip
 
 
-def _bytes(count: int) -> str:
-    return f"{count:,} byte{'' if count == 1 else 's'}"
+def _bytes(count: int, kind: str = "") -> str:
+    return f"{count:,} {kind}byte{'' if count == 1 else 's'}"
 
 
 def _sentence(audit, span: int, page: int, block: int, num_blocks: int, over: int) -> str:
@@ -141,7 +141,7 @@ def _sentence(audit, span: int, page: int, block: int, num_blocks: int, over: in
         )
     if audit.stomped_bytes:
         where = f"block {block + 1}" if over > 0 else "the layer beside it"
-        return f"Zeroing block {block} silently wipes {audit.stomped_bytes:,} live byte{'s' * (audit.stomped_bytes != 1)} of {where}."
+        return f"Zeroing block {block} silently wipes {_bytes(audit.stomped_bytes, 'live ')} of {where}."
     if audit.missed_bytes:
         return f"The span is shorter than the page: {audit.missed_bytes:,} needed bytes of block {block} stay dirty."
     if audit.pad_bytes:
@@ -189,10 +189,19 @@ def _draw_slab(sheet: Sheet, state: PackedStride, top: float, shown: int) -> Non
             x = left + layer * step * scale
             sheet.box(x, top, state.page_bytes * scale, 0.3, owner_sign(layer), edge=PAPER)
             if state.pad_bytes:
-                sheet.box(x + state.page_bytes * scale, top, max(state.pad_bytes * scale, 0.022), 0.3, SIGNS["idle_pad"])
+                sheet.box(
+                    x + state.page_bytes * scale, top, max(state.pad_bytes * scale, 0.022), 0.3, SIGNS["idle_pad"]
+                )
             if step * scale > 0.62:
                 words = f"layer {layer}"
-                sheet.box(x + state.page_bytes * scale / 2 - 0.25, top + 0.06, 0.5, 0.18, replace(owner_sign(layer), hatch=""), over=2)
+                sheet.box(
+                    x + state.page_bytes * scale / 2 - 0.25,
+                    top + 0.06,
+                    0.5,
+                    0.18,
+                    replace(owner_sign(layer), hatch=""),
+                    over=2,
+                )
                 sheet.text(x + state.page_bytes * scale / 2, top + 0.15, words, align="center")
     edge = LEFT + stride * scale
     sheet.stroke([(edge, top - 0.16), (edge, top + 0.36 + 0.24 * shown)], INK, 1.6, over=0)
@@ -248,11 +257,10 @@ def _draw_damage(sheet: Sheet, state: PackedStride, top: float) -> None:
         sheet.stroke([(LEFT, y), (RIGHT, y)], HAIR, 0.8, over=-15)
         sheet.text(LEFT - 0.08, y, label if damage else "0 B", colour=SOFT, align="right")
     sheet.text(LEFT - 0.08, top + height / 2, "harm done", colour=SOFT, align="right")
-    points = [0, state.page_bytes + state.pad_bytes] + [
-        span for place_ in range(1, state.layers)
-        for span in (place_ * (state.page_bytes + state.pad_bytes) + state.page_bytes, (place_ + 1) * (state.page_bytes + state.pad_bytes))
-    ]  # fmt: skip
-    spans = sorted({span for span in points if span <= stride} | {stride})
+    step = state.page_bytes + state.pad_bytes
+    corners = [0, step, stride]  # where the line bends: each next page, and each next pad
+    corners += [n * step + extra for n in range(1, state.layers) for extra in (state.page_bytes, step)]
+    spans = sorted({span for span in corners if span <= stride})
     sheet.stroke([place(span, damage_bytes(state, span)) for span in spans], SIGNS["stomped"].fill, 2.4, over=4)
     flip = state.page_bytes + state.pad_bytes
     x = place(flip, 0)[0]
@@ -262,8 +270,16 @@ def _draw_damage(sheet: Sheet, state: PackedStride, top: float) -> None:
     sheet.text(x + (0.06 if fits else -0.06), top - 0.16, words, align="left" if fits else "right")
     x, y = place(state.span_bytes, damage_bytes(state, state.span_bytes))
     sheet.stroke([(x, top - 0.04), (x, top + height)], INK, 1.0, over=6)
-    sheet.stroke([(x - 0.07, top + height + 0.1), (x, top + height + 0.01), (x + 0.07, top + height + 0.1)], INK, 2.2, over=6)
-    sheet.text(min(max(x, LEFT + 0.6), RIGHT - 0.7), top + height + 0.22, f"span {state.span_bytes:,} B", align="center", bold=True)
+    sheet.stroke(
+        [(x - 0.07, top + height + 0.1), (x, top + height + 0.01), (x + 0.07, top + height + 0.1)], INK, 2.2, over=6
+    )
+    sheet.text(
+        min(max(x, LEFT + 0.6), RIGHT - 0.7),
+        top + height + 0.22,
+        f"span {state.span_bytes:,} B",
+        align="center",
+        bold=True,
+    )
     sheet.text(RIGHT, top + height + 0.4, f"span, up to the block stride {stride:,} B", colour=SOFT, align="right")
 
 

@@ -82,7 +82,11 @@ def probe_explorer(geometry: CacheGeometry | None = None, plan: Plan | None = No
     presets = {
         "the start": {**start, "byte": byte},
         "the last byte of a page": {**start, "storage": first.storage, "byte": page_end - 1},
-        "the byte after it": {**start, "storage": first.storage, "byte": min(page_end, geometry.storage(first.storage).nbytes - 1)},
+        "the byte after it": {
+            **start,
+            "storage": first.storage,
+            "byte": min(page_end, geometry.storage(first.storage).nbytes - 1),
+        },
         "the last byte of the storage": {**start, "byte": first_storage.nbytes - 1},
     }
     return Explorer(f"What is this byte? ({geometry.name})", controls, draw, presets, adapt)

@@ -1,7 +1,7 @@
 """Figures of the workbook: plain data in, a matplotlib figure out, and one way to display them all.
 
-    show_map(geometry, audit=audit)                    # the memory map, its sentence and its text form
-    show(bars(values, sentence, log=True), sentence)   # any other figure
+show_map(geometry, audit=audit)                    # the memory map, its sentence and its text form
+show(bars(values, sentence, log=True), sentence)   # any other figure
 """
 
 from .atlas import Cell, Fold

@@ -70,7 +70,9 @@ class Atlas:
         labels = short_names([view.name for view in geometry.layers])
         groups = [view.group for view in geometry.layers]
         several = len(set(groups)) > 1
-        self.labels = tuple(f"{label} g{group}" if several else label for label, group in zip(labels, groups, strict=True))
+        self.labels = tuple(
+            f"{label} g{group}" if several else label for label, group in zip(labels, groups, strict=True)
+        )
         runs = [run for index, view in enumerate(geometry.layers) for run in page_runs(view, index)]
         self.bands = bands_of(geometry, runs)
         self.row_bytes = sum(band.stride_bytes for band in self.bands)

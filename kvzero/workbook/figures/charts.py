@@ -183,7 +183,9 @@ def sweep(
     if here is not None:
         x = place(here, 0)[0]
         sheet.stroke([(x, top), (x, top + height)], INK, 1.0, over=5)
-        sheet.stroke([(x - 0.07, top + height + 0.09), (x, top + height), (x + 0.07, top + height + 0.09)], INK, 2.2, over=6)
+        sheet.stroke(
+            [(x - 0.07, top + height + 0.09), (x, top + height), (x + 0.07, top + height + 0.09)], INK, 2.2, over=6
+        )
     return sheet.finish()
 
 
@@ -197,7 +199,9 @@ def ticks(low: float, high: float, most: int) -> list[float]:
     size = 10 ** floor(log10(raw))
     step = next(size * factor for factor in (1, 2, 2.5, 5, 10) if size * factor >= raw)
     first = ceil(low / step)
-    return [int(n * step) if (n * step).is_integer() else n * step for n in map(float, range(first, floor(high / step) + 1))]
+    return [
+        int(n * step) if (n * step).is_integer() else n * step for n in map(float, range(first, floor(high / step) + 1))
+    ]
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]], sentence: str) -> Figure:
@@ -242,7 +246,9 @@ def table_text(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """
     cells = [list(header), *([_cell(value) for value in row] for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
-    return "\n".join("  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip() for row in cells)
+    return "\n".join(
+        "  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip() for row in cells
+    )
 
 
 def _cell(value: object) -> str:

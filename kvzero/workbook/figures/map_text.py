@@ -39,7 +39,9 @@ def map_text(data: MemoryMapData, *, columns: int = COLUMNS) -> str:
         name = f"block {row:,}" if 0 <= row < data.num_blocks else ("before" if row < 0 else "past the end")
         lines.append(f"{asked + name:>14} {_row(cells, low, high, width, letters, data)}")
     unit = data.unit_bytes
-    lines.append(f"around byte {data.focus[1]:,} of storage {data.focus[0]}, a character is {unit} byte{'s' * (unit > 1)}")
+    lines.append(
+        f"around byte {data.focus[1]:,} of storage {data.focus[0]}, a character is {unit} byte{'s' * (unit > 1)}"
+    )
     lines += _byte_lines(data, letters)
     used = {cell.kind for cell in (*data.cells, *data.byte_cells)}
     names = ", ".join(f"{letters[layer]} {data.labels[layer]}" for layer in layers)
@@ -81,7 +83,7 @@ def _row(cells: list[Cell], low: int, high: int, width: int, letters, data: Memo
 def _bracketed(characters: str, mark: int | None) -> str:
     if mark is None:
         return f" {characters}"
-    return f" {characters[:mark]}[{characters[mark]}]{characters[mark + 1:]}"
+    return f" {characters[:mark]}[{characters[mark]}]{characters[mark + 1 :]}"
 
 
 def _byte_lines(data: MemoryMapData, letters) -> list[str]:

@@ -46,7 +46,7 @@ class Sign:
 # What a byte is in a figure. The order is that of the key below each figure, and the worst comes last: where
 # several kinds share a pixel, the last one is seen. The glyphs are those of the audit's text map.
 SIGNS: dict[str, Sign] = {
-    "kept": Sign("kept: a layer's byte, not written", TEXT["live"][0], "#e8eef3", ink="#8a949c"),
+    "kept": Sign("kept: not written; colour and hatch by layer", TEXT["live"][0], "#e8eef3", ink="#8a949c"),
     "idle_pad": Sign("pad: belongs to no layer", TEXT["intact pad"][0], "#f7f7f7", "....", "#bdbdbd", "#8a8a8a"),
     "redzone": Sign("outside the storage", ":", "#e2e2e2", "////", "#ababab", "#7a7a7a"),
     "planned": Sign("the plan writes here", "w", SKY, "", BLUE, INK),
@@ -174,7 +174,8 @@ class Sheet:
 
     def __post_init__(self) -> None:
         self.figure = Figure(figsize=(self.width_inches, self.height_inches), facecolor=PAPER)
-        self.figure.words = []  # what the figure says, for tests and for readers of its data
+        self.figure.words = []  # what the figure says, and its smallest type: for tests and for tools
+        self.figure.smallest_points = TITLE_POINTS
         FigureCanvasAgg(self.figure)
         self.axes = self.figure.add_axes((0, 0, 1, 1))
         self.axes.set_axis_off()
@@ -209,6 +210,7 @@ class Sheet:
         baseline = y + 0.365 * points / 72
         self._words.setdefault(colour, []).append((vertices * (points / 72) + (left, baseline), codes))
         self.figure.words.append(words)
+        self.figure.smallest_points = min(self.figure.smallest_points, points)
 
     def title(self, lines: Sequence[str]) -> None:
         """The lines of `title_lines`, at the top."""

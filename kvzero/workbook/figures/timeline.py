@@ -125,7 +125,9 @@ def timeline(
     return sheet.finish()
 
 
-def _draw_event(sheet: Sheet, event: Event, x0: float, x1: float, y: float, free: dict[str, float], right: float) -> None:
+def _draw_event(
+    sheet: Sheet, event: Event, x0: float, x1: float, y: float, free: dict[str, float], right: float
+) -> None:
     sign, half = ACTIONS[event.action], 0.13
     width = max(x1 - x0, 0.04)
     sheet.box(x0, y - half, width, 2 * half, sign, edge=INK, line=0.7, over=3)
@@ -153,7 +155,9 @@ def _arrow(sheet: Sheet, start: tuple[float, float], end: tuple[float, float]) -
     length = max(((x1 - x0) ** 2 + (y1 - y0) ** 2) ** 0.5, 1e-6)
     ux, uy = (x1 - x0) / length, (y1 - y0) / length
     for side in (0.5, -0.5):
-        sheet.stroke([(x1, y1), (x1 - 0.09 * ux + side * 0.09 * uy, y1 - 0.09 * uy - side * 0.09 * ux)], INK, 1.1, over=6)
+        sheet.stroke(
+            [(x1, y1), (x1 - 0.09 * ux + side * 0.09 * uy, y1 - 0.09 * uy - side * 0.09 * ux)], INK, 1.1, over=6
+        )
 
 
 def timeline_text(events: Sequence[Event | tuple], unit: str = "µs") -> str:

@@ -42,12 +42,16 @@ def whole_pool_cells(plan: Plan, bands: list[Band]) -> np.ndarray:
             room[index] = (bands[following].start_bytes - bands[index].start_bytes) // bands[index].stride_bytes
         cells[:, 2] = np.minimum(cells[:, 2] + count - 1, room[cells[:, 0]] - 1)
         found.append(cells[cells[:, 1] <= cells[:, 2]])
-        highs = np.append(lows, 2**62)[place + 1]
+        # Where the whole rows of a segment's band end; past them, its ranges are listed.
+        starts, steps = (np.array([getattr(bands[i], name) for i in at]) for name in ("start_bytes", "stride_bytes"))
+        highs = np.where(room[at] < 2**62, starts + np.minimum(room[at], 2**40) * steps, 2**62)
         for index in np.flatnonzero(~regular | (bases + (count - 1) * strides + spans > highs)):
-            first = max(0, count - 1 - -(-spans[index] // strides[index])) if regular[index] else 0
-            starts = bases[index] + np.arange(first, count, dtype=np.int64) * strides[index]
-            listed = to_cells(np.stack((starts, starts + spans[index]), axis=1), bands, storage.id)
-            found.append(listed[listed[:, 0] != at[index]] if regular[index] else listed)
+            over = (highs[index] - bases[index] - spans[index]) // strides[index] + 1  # the first block that spills
+            first = max(0, int(over)) if regular[index] else 0
+            lows_of = bases[index] + np.arange(first, count, dtype=np.int64) * strides[index]
+            listed = to_cells(np.stack((lows_of, lows_of + spans[index]), axis=1), bands, storage.id)
+            beyond = (listed[:, 0] != at[index]) | (listed[:, 1] >= room[at[index]])
+            found.append(listed[beyond] if regular[index] else listed)
     return np.concatenate(found)
 
 

@@ -1,0 +1,165 @@
+"""The second panel of a memory map: a few blocks as rows, their bytes as columns, to scale."""
+
+from __future__ import annotations
+
+from .atlas import STATES, Cell
+from .map_data import MemoryMapData
+from .panel import LEFT, RIGHT, bracket, owner_text
+from .style import BODY_POINTS, PAPER, SIGNS, SMALL_POINTS, SOFT, Sheet, owner_sign, text_width, wrap
+
+ROW, GAP = 0.27, 0.05
+BAND_GAP = 0.07  # bands are apart in memory, and so on the map
+LEAST_WIDTH = 0.022  # nothing on the map is thinner than this
+
+
+class Columns:
+    """Where the columns of the block panel lie on the sheet: true to scale inside the window, bands apart."""
+
+    def __init__(self, data: MemoryMapData):
+        low, high = data.window_bytes
+        self.bands = [
+            (index, max(low, band.column_bytes), min(high, band.column_bytes + band.stride_bytes))
+            for index, band in enumerate(data.bands)
+            if band.column_bytes < high and band.column_bytes + band.stride_bytes > low
+        ]
+        gap = min(BAND_GAP, 1.2 / max(1, len(self.bands)))
+        self.scale = (RIGHT - LEFT - gap * (len(self.bands) - 1)) / (high - low)
+        self.lefts = {index: LEFT + (a - low) * self.scale + gap * i for i, (index, a, _) in enumerate(self.bands)}
+        self.origin = {index: a for index, a, _ in self.bands}
+        self.labels = self._labels(data, most=3)
+        self.letters = not all(text_width(label) <= width for _, width, label in self.labels)
+        self.legend: list[str] = []
+        if self.letters:
+            self.legend = self._legend()
+            if len(self.legend) > 2:
+                self.labels = self._labels(data, most=1)
+                self.legend = self._legend()
+            names = list(dict.fromkeys(label for *_, label in self.labels))
+            self.labels = [(x, width, _letter(names.index(label))) for x, width, label in self.labels]
+        self.head_inches = 0.2 + 0.17 * len(self.legend)
+
+    def _legend(self) -> list[str]:
+        """The letters and the names that they stand for, where the names do not fit over their columns."""
+        names = dict.fromkeys(label for *_, label in self.labels)
+        items = [f"{_letter(index)} = {name}".replace(" ", "\u00a0") for index, name in enumerate(names)]
+        return wrap("   ".join(items), RIGHT - LEFT, SMALL_POINTS)
+
+    def x(self, index: int, column: int) -> float:
+        """The place of a column of the whole map, in the band that it belongs to."""
+        return self.lefts[index] + (column - self.origin[index]) * self.scale
+
+    def band(self, column: int) -> int:
+        """The band in the window that holds a column."""
+        return next(index for index, a, b in self.bands if a <= column < b)
+
+    def _labels(self, data: MemoryMapData, most: int) -> list[tuple[float, float, str]]:
+        """(left edge, width, label) of each owned stretch, from the first row inside the pool."""
+        inside = [row for row in data.rows if 0 <= row < data.num_blocks] or [data.rows[0]]
+        found: list[list] = []
+        for cell in (cell for cell in data.cells if cell.row == inside[0] and cell.layers):
+            label = owner_text(data, cell, most)
+            x, width = (
+                self.x(self.band(cell.start_bytes), cell.start_bytes),
+                (cell.end_bytes - cell.start_bytes) * self.scale,
+            )
+            if found and found[-1][2] == label and abs(found[-1][0] + found[-1][1] - x) < 1e-6:
+                found[-1][1] += width
+            else:
+                found.append([x, width, label])
+        return [tuple(item) for item in found]
+
+
+def _letter(index: int) -> str:
+    return "abcdefghijklmnopqrstuvwxyz"[index % 26] * (index // 26 + 1)
+
+
+def draw_blocks(sheet: Sheet, data: MemoryMapData, columns: Columns, top: float) -> None:
+    low, high = data.window_bytes
+    whole = (low, high) == (0, data.row_bytes)
+    part = "" if whole else f", bytes {low:,} to {high:,} of a block's {data.row_bytes:,}"
+    few = "" if len(data.rows) >= data.num_blocks else " (▸ asked to be zeroed)" if data.blocks else ""
+    sheet.text(0.15, top + 0.08, f"Blocks, to scale{part}{few}", SMALL_POINTS, SOFT)
+    base = top + 0.18 + columns.head_inches
+    for index, line in enumerate(columns.legend):
+        sheet.text(LEFT, top + 0.28 + 0.17 * index, line)
+    for x, width, label in columns.labels:
+        if text_width(label) <= max(width, 0.1):
+            sheet.text(x + width / 2, base - 0.09, label, align="center", bold=columns.letters)
+    before = None
+    for index, row in enumerate(data.rows):
+        y = base + index * (ROW + GAP)
+        if before is not None and row != before + 1:
+            sheet.stroke([(LEFT - 0.9, y - GAP / 2), (RIGHT, y - GAP / 2)], SOFT, 0.8, ":")
+        before = row
+        asked = data.blocks is not None and row in data.blocks
+        name = f"block {row:,}" if 0 <= row < data.num_blocks else ("before" if row < 0 else "past the end")
+        sheet.text(LEFT - 0.1, y + ROW / 2, ("▸ " if asked else "") + name, BODY_POINTS, align="right",
+                   bold=asked)  # fmt: skip
+        for cell in (cell for cell in data.cells if cell.row == row):
+            _draw_cell(sheet, data, columns, cell, y)
+    _draw_measures(sheet, data, columns, base + len(data.rows) * (ROW + GAP))
+
+
+def _draw_cell(sheet: Sheet, data: MemoryMapData, columns: Columns, cell: Cell, y: float) -> None:
+    x = columns.x(columns.band(cell.start_bytes), cell.start_bytes)
+    true_width = (cell.end_bytes - cell.start_bytes) * columns.scale
+    width = max(true_width, LEAST_WIDTH)
+    thin = true_width < LEAST_WIDTH
+    if cell.layers:
+        sheet.box(x, y, width, ROW, owner_sign(cell.layers[0]), edge=PAPER if width > 0.06 else None, over=thin)
+    else:
+        outside = cell.kind in ("redzone", "overrun")
+        sheet.box(x, y, width, ROW, SIGNS["redzone" if outside else "idle_pad"], over=thin)
+    if cell.kind in STATES:
+        sign, inset = SIGNS[cell.kind], 0.045
+        sheet.box(x, y + inset, width, ROW - 2 * inset, sign, edge=PAPER if width > 0.06 else None, over=1 + thin)
+        if width >= 0.11:
+            count = max(1, min(5, round(width / 0.9)))
+            for i in range(count):
+                sheet.glyph(x + width * (i + 0.5) / count, y + ROW / 2, sign, 0.09, clear=min(0.15, width))
+    first = data.first
+    if (
+        first
+        and first["storage"] == cell.storage
+        and 0 <= first["byte_offset"] - cell.offset_bytes < cell.end_bytes - cell.start_bytes
+    ):
+        bracket(sheet, x + (first["byte_offset"] - cell.offset_bytes) * columns.scale, y, max(width, 0.1), ROW)
+
+
+def _draw_measures(sheet: Sheet, data: MemoryMapData, columns: Columns, y: float) -> None:
+    """The span of a page stretch and the block stride, as dimension lines under the rows."""
+    inside = [row for row in data.rows if 0 <= row < data.num_blocks]
+    owned = [cell for cell in data.cells if inside and cell.row == inside[0] and cell.layers]
+    if not owned:
+        return
+    index = columns.band(owned[0].start_bytes)
+    _, low, high = next(item for item in columns.bands if item[0] == index)
+    band = data.bands[index]
+    end = owned[0].end_bytes
+    for cell in owned[1:]:  # a write, or another layer over a part of it, may have cut the stretch
+        if cell.start_bytes == end and (cell.layers[0], cell.part) == (owned[0].layers[0], owned[0].part):
+            end = cell.end_bytes
+    span = end - owned[0].start_bytes
+    x0, x1 = columns.x(index, owned[0].start_bytes), columns.x(index, owned[0].start_bytes) + span * columns.scale
+    whole_band = (low, high) == (band.column_bytes, band.column_bytes + band.stride_bytes)
+    _measure(sheet, x0, x1, y + 0.06, f"span {span:,} B")
+    if whole_band:
+        x1 = columns.x(index, low) + band.stride_bytes * columns.scale
+        _measure(sheet, columns.x(index, low), x1, y + 0.25, f"block stride {band.stride_bytes:,} B")
+    else:
+        sheet.text(LEFT, y + 0.25, f"block stride {band.stride_bytes:,} B, wider than this window", colour=SOFT)
+
+
+def _measure(sheet: Sheet, x0: float, x1: float, y: float, words: str) -> None:
+    room = text_width(words) + 0.12
+    if x1 - x0 > room + 0.1:
+        middle = (x0 + x1) / 2
+        sheet.stroke([(x0, y), (middle - room / 2, y)], SOFT)
+        sheet.stroke([(middle + room / 2, y), (x1, y)], SOFT)
+        sheet.text(middle, y, words, align="center", colour=SOFT)
+    else:
+        sheet.stroke([(x0, y), (x1, y)], SOFT)
+        left = x1 + room + 0.05 <= RIGHT
+        sheet.text(x1 + 0.06 if left else x0 - 0.06, y, words, align="left" if left else "right", colour=SOFT)
+    for x in (x0, x1):
+        sheet.stroke([(x, y - 0.04), (x, y + 0.04)], SOFT)

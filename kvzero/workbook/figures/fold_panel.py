@@ -1,0 +1,65 @@
+"""The first panel of a memory map: the whole pool, folded."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.colors import to_rgb
+
+from .atlas import STATES
+from .map_data import MemoryMapData
+from .panel import LEFT, RIGHT
+from .style import HAIR, INK, PAPER, SIGNS, SMALL_POINTS, SOFT, Sheet, owner_sign, round_bytes
+
+
+def draw_fold(sheet: Sheet, data: MemoryMapData, top: float, height: float, below: float) -> None:
+    fold = data.fold
+    palette = np.array([to_rgb(owner_sign(0).fill)] + [to_rgb(SIGNS[state].fill) for state in STATES])
+    owners = np.array([to_rgb(SIGNS["idle_pad"].fill)] + [to_rgb(owner_sign(i).fill) for i in range(4)])
+    beyond = bool(fold.kinds[-1].any())  # the last line is what lies past the pool
+    kinds = fold.kinds if beyond else fold.kinds[:-1]
+    picture = np.broadcast_to(owners[np.where(fold.owners < 0, 0, fold.owners % 4 + 1)], (*kinds.shape, 3)).copy()
+    if beyond:
+        picture[-1] = to_rgb(SIGNS["redzone"].fill)
+    picture[kinds > 0] = palette[kinds[kinds > 0]]
+    per_row = f", {fold.rows_per_cell:,} to a line" if fold.rows_per_cell > 1 else ""
+    sheet.text(
+        0.15, top, f"The whole pool: {data.num_blocks:,} blocks down{per_row}; the {round_bytes(data.row_bytes)} of a "
+        "block across, each column the worst of its bytes", SMALL_POINTS, SOFT,
+    )  # fmt: skip
+    top += 0.13
+    sheet.axes.imshow(
+        picture, extent=(LEFT, RIGHT, top + height, top), aspect="auto", interpolation="nearest", zorder=1
+    )
+    sheet.outline(LEFT, top, RIGHT - LEFT, height, HAIR, 0.8)
+    line = height / len(kinds)
+    sheet.text(LEFT - 0.1, top + min(0.07, height / 4), "block 0", align="right", colour=SOFT)
+    last = top + height - max(0.07, line * (1.5 if beyond else 0.5))
+    sheet.text(LEFT - 0.1, last, f"{data.num_blocks - 1:,}", align="right", colour=SOFT)
+    _mark_states(sheet, kinds, top, height)
+    scale = (RIGHT - LEFT) / data.row_bytes
+    left, right = (LEFT + edge * scale for edge in data.window_bytes)
+    for row in data.rows:
+        y = top + (min(max(row // fold.rows_per_cell, 0), len(kinds) - 1) + 0.5) * line
+        sheet.stroke([(LEFT - 0.06, y), (LEFT - 0.01, y)], INK, 1.4)
+    if data.window_bytes != (0, data.row_bytes):
+        right = max(right, left + 0.03)
+        sheet.outline(left, top - 0.02, right - left, height + 0.04, INK, 1.3)
+        for a, b in ((left, LEFT), (right, RIGHT)):
+            sheet.stroke([(a, top + height + 0.02), (b, below - 0.02)], SOFT, 0.8, "--")
+
+
+def _mark_states(sheet: Sheet, kinds: np.ndarray, top: float, height: float) -> None:
+    """Put each state's glyph on its first place in the folded picture, so that colour is not its only sign."""
+    taken: list[tuple[float, float]] = []
+    for code, state in enumerate(STATES, start=1):
+        rows, columns = np.nonzero(kinds == code)
+        if len(rows) == 0:
+            continue
+        x = LEFT + (columns[0] + 0.5) / kinds.shape[1] * (RIGHT - LEFT)
+        x = min(max(x, LEFT + 0.1), RIGHT - 0.1)
+        y = min(max(top + (rows[0] + 0.5) / kinds.shape[0] * height, top + 0.08), top + height - 0.08)
+        while any(abs(x - a) < 0.2 and abs(y - b) < 0.17 for a, b in taken):
+            x += 0.2
+        taken.append((x, y))
+        sheet.box(x - 0.08, y - 0.07, 0.16, 0.14, SIGNS[state], edge=PAPER, line=1, over=3)
+        sheet.glyph(x, y, SIGNS[state], 0.075, clear=0.12)

@@ -1,0 +1,34 @@
+"""What the panels of a memory map share: where they lie on the sheet, and how owners and the first offender look."""
+
+from __future__ import annotations
+
+from .atlas import Cell
+from .map_data import MemoryMapData
+from .style import INK, PAPER, WIDTH_INCHES, Sheet
+
+LEFT, RIGHT = 1.2, WIDTH_INCHES - 0.15  # the gutter on the left holds row labels
+
+
+def owner_text(data: MemoryMapData, cell: Cell, most: int = 1) -> str:
+    """Who owns a cell, in a few words, naming up to `most` layers that share it."""
+    if not cell.layers:
+        return "outside" if cell.kind in ("redzone", "overrun") else "pad"
+    more = f" +{len(cell.layers) - most}" if len(cell.layers) > most else ""
+    kept = " (not zeroed)" if all(layer in data.not_zeroed for layer in cell.layers) else ""
+    part = f", {cell.part}" if cell.part else ""
+    named = sorted(cell.layers, key=lambda layer: layer in data.not_zeroed)[:most]
+    return " + ".join(data.labels[layer] for layer in named) + more + part + kept
+
+
+def bracket(sheet: Sheet, x: float, y: float, width: float, height: float) -> None:
+    """Square brackets around the first offender, as in the text form."""
+    tick, out = 0.045, 0.025
+    for edge, way in ((x - out, 1), (x + width + out, -1)):
+        shape = [
+            (edge + way * tick, y - out),
+            (edge, y - out),
+            (edge, y + height + out),
+            (edge + way * tick, y + height + out),
+        ]
+        sheet.stroke(shape, PAPER, 3.6, over=4)
+        sheet.stroke(shape, INK, 2.0, over=5)
