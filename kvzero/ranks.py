@@ -71,6 +71,16 @@ def run_ranks(
         RanksError: the environment does not say where to meet, or the meeting point does not answer.
     """
     meeting = _Meeting.join(time_limit_s)
+    try:
+        return _run(meeting, work, device, time_limit_s, as_json)
+    except dist.DistError as error:
+        # The store is gone, and with it the only way to agree on who speaks: every rank says what it knows.
+        host = "the launcher" if meeting.agent_hosts else "rank 0"
+        print(f"rank {meeting.rank}: NOT all well: the meeting point went away with {host} ({error})", flush=True)
+        return 1
+
+
+def _run(meeting: _Meeting, work: Callable[[Rank], dict], device: str, time_limit_s: float, as_json: bool) -> int:
     rank = Rank(meeting.rank, meeting.count, _device(device), meeting.stage)
     try:
         meeting.start_beating()
@@ -84,6 +94,7 @@ def run_ranks(
     if meeting.may_print():
         print(json.dumps(verdict) if as_json else table(verdict), flush=True)
         meeting.printed()
+    meeting.leave(present=sum(report["status"] not in ("silent", "stuck") for report in reports))
     if exchange.startswith("no answer"):
         sys.stdout.flush()
         os._exit(verdict["exit_code"])  # a thread still hangs in the collective; leaving normally could hang too
@@ -117,8 +128,9 @@ def judge(reports: list[dict[str, Any]], exchange: str = "ok") -> dict[str, Any]
                 why = difference(report["plan"], reports[members[0]]["plan"])
                 differences.append(f"rank {number} differs from rank{'s' * (len(members) > 1)} {same}: {why}")
     kinds = {report["status"] for report in reports}
-    worse = bool(differences) or exchange != "ok" or bool(kinds - {"ok", "refused"})
-    exit_code = 1 if worse and kinds != {"refused"} else 2 if "refused" in kinds else 0
+    exchanged = exchange == "ok" or exchange.startswith("not tried")  # that is the reports' doing, and counted there
+    worse = bool(differences) or not exchanged or bool(kinds - {"ok", "refused"})
+    exit_code = 1 if worse else 2 if "refused" in kinds else 0
     shown = [{key: value for key, value in report.items() if key != "plan"} for report in reports]
     return {
         "ranks": [{"rank": number, **report} for number, report in enumerate(shown)],
@@ -151,7 +163,10 @@ def table(verdict: dict[str, Any]) -> str:
         text = report["status"] if report["status"] == "ok" else f"{report['status'].upper()}: {report['sentence']}"
         rows.append((str(report["rank"]), report.get("device", "-"), report.get("digest", "-"), text))
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    lines = ["  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[3]]) for row in rows]
+    lines = []
+    for row in rows:
+        padded = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
+        lines.append("  ".join([*padded, row[3]]))
     lines += verdict["differences"]
     if verdict["differences"]:
         lines.append("Ranks of one tensor-parallel group must hold equal plans; stages of a pipeline may differ.")
@@ -169,8 +184,8 @@ class _Stopped(Exception):
 class _Meeting:
     """The ranks' common store: stages, beats and reports under one prefix."""
 
-    def __init__(self, store: Any, rank: int, count: int) -> None:
-        self.store, self.rank, self.count = store, rank, count
+    def __init__(self, store: Any, rank: int, count: int, agent_hosts: bool) -> None:
+        self.store, self.rank, self.count, self.agent_hosts = store, rank, count, agent_hosts
         self.ended = threading.Event()
 
     @classmethod
@@ -189,7 +204,7 @@ class _Meeting:
         except (RuntimeError, ValueError) as error:
             raise errors.RanksError(detail=f"no meeting point at {host}:{port}: {error}") from error
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-        return cls(dist.PrefixStore(f"kvzero/{attempt}", store), int(rank), int(count))
+        return cls(dist.PrefixStore(f"kvzero/{attempt}", store), int(rank), int(count), agent_hosts)
 
     def stage(self, name: str) -> None:
         self.store.set(f"stage/{self.rank}", name)
@@ -252,8 +267,16 @@ class _Meeting:
 
     def printed(self) -> None:
         self.store.set("printed", "1")
-        time.sleep(4 * POLL_S)  # let the others see it before a store that this rank hosts goes away
+
+    def leave(self, present: int) -> None:
+        """Say good-bye; a rank that hosts the store stays until those present have done so."""
         self.ended.set()
+        self.store.add("left", 1)
+        end = time.monotonic() + PRINT_WAIT_S
+        while self.rank == 0 and not self.agent_hosts and time.monotonic() < end:
+            if self.store.add("left", 0) >= present:
+                return
+            time.sleep(POLL_S)
 
 
 def _stop(*_: Any) -> None:
@@ -292,7 +315,7 @@ def _plain(data: Any) -> str:
 def _exchange(meeting: _Meeting, rank: Rank, reports: list[dict[str, Any]], time_limit_s: float) -> str:
     """All-gather the plan digests on the ranks' devices; "ok" if they are those of the reports."""
     if any("digest" not in report for report in reports):
-        return "ok" if all(report["status"] == "refused" for report in reports) else "not tried: a rank has no plan"
+        return "not tried: a rank has no plan"
     outcome = []
 
     def gather() -> None:

@@ -10,7 +10,7 @@ from .intervals import as_ranges, intersect
 from .ownership import needed_ranges
 from .plan import plan_segments
 from .resize import with_num_blocks
-from .triage import ENGINE, judge_planner
+from .triage import ENGINE, Finding, judge_planner
 
 
 def shrink(geometry: CacheGeometry, planner: str) -> CacheGeometry:
@@ -26,6 +26,7 @@ def shrink(geometry: CacheGeometry, planner: str) -> CacheGeometry:
 
     Raises:
         NothingToShrinkError: the planner is right on this layout.
+        UnknownPlannerError, NoEngineSegmentsError: there is no such planner here.
         KvzeroError: the layout itself cannot be proven.
 
     Example:
@@ -35,7 +36,7 @@ def shrink(geometry: CacheGeometry, planner: str) -> CacheGeometry:
         (2, ['model.layers.0.attn.mla_attn', 'model.layers.1.attn.mla_attn'])
     """
     plan_segments(geometry)
-    wanted = _faults(geometry, planner)
+    wanted = _kinds(judge_planner(geometry, planner))
     if not wanted:
         raise NothingToShrinkError(where=geometry.where, planner=planner)
 
@@ -49,16 +50,20 @@ def shrink(geometry: CacheGeometry, planner: str) -> CacheGeometry:
     kept = {key: data[key] for key in ("engine", "layout", "num_blocks", "storages", "layers", "engine_segments")}
     origin = f"{geometry.name}: {len(geometry.layers)} views, {geometry.num_blocks} blocks"
     shows = f"{planner}: {', '.join(sorted(wanted))}"
-    return CacheGeometry.from_dict({"name": f"{geometry.name}__smallest", **kept, "shrunk_from": origin, "shows": shows})
+    name = f"{geometry.name}__smallest"
+    return CacheGeometry.from_dict({"name": name, **kept, "shrunk_from": origin, "shows": shows})
 
 
 def _faults(geometry: CacheGeometry, planner: str) -> set[str]:
-    """The kinds of fault, with the rule where the planner refuses; empty if it is right or nothing can be said."""
+    """The kinds of fault; none if the planner is right, or if the layout cannot be proven and so shows nothing."""
     try:
         plan_segments(geometry)
-        finding = judge_planner(geometry, planner)
+        return _kinds(judge_planner(geometry, planner))
     except KvzeroError:
         return set()
+
+
+def _kinds(finding: Finding) -> set[str]:
     return {
         f"refuses ({fault.error['rule']})" if fault.kind == "refuses" else fault.kind
         for fault in finding.faults

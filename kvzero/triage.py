@@ -261,7 +261,10 @@ def judge_planner(geometry: CacheGeometry, planner: str, seen: dict | None = Non
         seen[plan.segments] = [audit_plan(plan, geometry, [block]) for block in telling_blocks(plan, geometry)]
     audits = [replace(audit, planner=planner) for audit in seen[plan.segments]]
     faults = [fault for kind in FAULTS[1:5] if (fault := _worst(kind, audits)) is not None]
-    programs = empty = None
+    programs = empty = most_on_amd = None
+    per_block = module.launch(plan, 1, None).programs_per_block
+    if per_block:  # an old planner may find pages of no bytes
+        most_on_amd = AMD.max_programs // per_block
     try:
         launch = module.launch(plan, geometry.num_blocks, CUDA)
         programs, empty = launch.programs, launch.empty_programs_per_block * geometry.num_blocks
@@ -276,7 +279,7 @@ def judge_planner(geometry: CacheGeometry, planner: str, seen: dict | None = Non
         written_over_needed=plan.bytes_per_block / plan.needed_bytes_per_block,
         programs=programs,
         empty_programs=empty,
-        most_blocks_on_amd=AMD.max_programs // module.launch(plan, 1, None).programs_per_block,
+        most_blocks_on_amd=most_on_amd,
         audit=max(wrong, key=_damage) if wrong else None,
     )
 

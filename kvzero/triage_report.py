@@ -14,7 +14,8 @@ def as_text(report: Triage) -> str:
     """The report in plain words, for a terminal or an issue."""
     lines = [_head(report), "", _need(report), ""]
     if report.engine:
-        lines += [f"The engine's own plan ({report.geometry.engine or 'version not stated'})", *_lines(report.engine, report)]
+        version = report.geometry.engine or "version not stated"
+        lines += [f"The engine's own plan ({version})", *_lines(report.engine, report)]
     else:
         note = report.geometry.extra.get("engine_plan_note", "the file does not hold the engine's own segments")
         lines += ["The engine's own plan", f"  not judged: {note}"]
@@ -50,7 +51,9 @@ def advice(report: Triage) -> list[str]:
             "each byte once."
         )
     if report.geometry.extra.get("needs_kv_cache_zeroing") is False:
-        texts.append("The engine would not zero blocks at all with this configuration (needs_kv_cache_zeroing is false).")
+        texts.append(
+            "The engine would not zero blocks at all with this configuration (needs_kv_cache_zeroing is false)."
+        )
     if engine and engine.ok:
         texts.append(
             "If the engine still gives wrong tokens, look at when blocks are zeroed (loads, id buffers, graph capture) "
@@ -91,7 +94,8 @@ def _lines(finding: Finding, report: Triage) -> list[str]:
             fix = f" Gone with {fault.fixed_by}." if fault.fixed_by else f" {NOTHING_NEWER.capitalize()}."
         lines.append(f"    {sentence(fault, report)}{fix}")
     if finding.most_blocks_on_amd is not None and finding.most_blocks_on_amd < report.geometry.num_blocks:
-        lines.append(f"    on AMD, which counts threads, one launch holds at most {finding.most_blocks_on_amd:,} blocks.")
+        most = f"{finding.most_blocks_on_amd:,}"
+        lines.append(f"    on AMD, which counts threads, one launch holds at most {most} blocks.")
     return lines
 
 
@@ -155,7 +159,8 @@ PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>
 body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #1a1a1a; }}
 table {{ border-collapse: collapse; width: 100%; }} td, th {{ border: 1px solid #999; padding: .4rem .6rem;
-text-align: left; vertical-align: top; }} pre {{ overflow-x: auto; background: #f4f4f4; padding: 1rem; }}
+text-align: left; vertical-align: top; }} td:nth-child(-n+2) {{ white-space: nowrap; }}
+pre {{ overflow-x: auto; background: #f4f4f4; padding: 1rem; }}
 img {{ max-width: 100%; }} </style></head><body>
 <h1>{title}</h1><p>{head}</p><p>{need}</p>
 <table><thead><tr><th>planner</th><th>verdict</th><th>cost</th><th>what it does here</th></tr></thead>

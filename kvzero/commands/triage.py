@@ -93,12 +93,7 @@ def _picture(finding) -> bytes | None:
     if finding is None or finding.audit is None:
         return None
     try:
-        from kvzero.workbook.figures import memory_map
+        from kvzero.workbook.figures import memory_map, png_bytes
     except ImportError:
         return None
-    import io
-
-    figure = memory_map(finding.audit.geometry, audit=finding.audit)
-    image = io.BytesIO()
-    figure.savefig(image, format="png", dpi=110, bbox_inches="tight")
-    return image.getvalue()
+    return png_bytes(memory_map(finding.audit.geometry, audit=finding.audit))

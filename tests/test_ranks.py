@@ -1,0 +1,209 @@
+"""Many ranks: one table, one code, and whoever fails, hangs or dies is named in good time."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from kvzero import geometries
+from kvzero.errors import NoBlocksError, RanksError
+from kvzero.plan import plan_segments
+from kvzero.ranks import difference, is_distributed, judge, run_ranks, table
+from kvzero.resize import with_num_blocks
+
+HERE = Path(__file__).parent
+
+
+def torchrun(count, *words, module=False, cwd=None):
+    """Start ranks as a user does; the launcher's exit code and what it printed."""
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count)]
+    environment = {**os.environ, "PYTHONPATH": str(HERE.parent), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(
+        [*launcher, *(["-m"] if module else []), *map(str, words)],
+        cwd=cwd, env=environment, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    return done.returncode, done.stdout, done.stderr
+
+
+def report(name="dsv4_c4_mla_only__BLHNC", blocks=16, **facts):
+    plan = plan_segments(with_num_blocks(geometries.load(name), blocks))
+    return {"status": "ok", "sentence": "all zero", "plan": plan.to_dict(), "digest": plan.digest(), **facts}
+
+
+def test_equal_plans_are_all_well():
+    verdict = judge([report(), report(), report()])
+    assert (verdict["ok"], verdict["exit_code"], verdict["agree"], verdict["differences"]) == (True, 0, True, [])
+    assert "3 ranks: all well, equal plans." in table(verdict)
+
+
+@pytest.mark.parametrize(
+    "other, words",
+    [
+        (report(blocks=12), "num_blocks is 12, not 16"),
+        (report("dsv4_c4_mla_only__LBNHC"), "segment 0 has block_stride_bytes 37440, not 149760"),
+    ],
+)
+def test_a_mismatch_is_found_and_explained(other, words):
+    verdict = judge([report(), other, report()])
+    assert verdict["differences"] == [f"rank 1 differs from ranks 0, 2: {words}"]
+    assert verdict["exit_code"] == 1 and not verdict["agree"]
+
+
+def test_plans_that_differ_late_or_in_length():
+    plan = plan_segments(geometries.load("dsv4_c4_mla_only__BLHNC")).to_dict()
+    shorter = {**plan, "segments": plan["segments"][:-1]}
+    assert difference(shorter, plan) == "it has 3 segments, not 4"
+    assert difference(plan, plan) == "the sizes of the storages"
+
+
+def test_exit_codes():
+    refused = {"status": "refused", "sentence": "no blocks"}
+    assert judge([refused, refused])["exit_code"] == 2
+    assert judge([report(), refused])["exit_code"] == 2
+    assert judge([report(), {"status": "silent", "sentence": "died"}, refused])["exit_code"] == 1
+    assert judge([report(), report(status="not ok")])["exit_code"] == 1
+    assert judge([report(), report()], exchange="it failed: timeout")["exit_code"] == 1
+
+
+def test_without_torchrun_there_is_nowhere_to_meet(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for name in ("RANK", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    assert is_distributed()
+    with pytest.raises(RanksError) as caught:
+        run_ranks(lambda rank: {})
+    assert "MASTER_ADDR" in caught.value.detail
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_the_audit_command_on_ranks(count, tmp_path):
+    """As documented: each rank its own file, one table, one code; four ranks, one of which holds other blocks."""
+    for rank in range(count):
+        blocks = 12 if (rank, count) == (2, 4) else 16
+        with_num_blocks(geometries.load("dsv4_c4_mla_only__BLHNC"), blocks).to_json(tmp_path / f"cache-{rank}.json")
+    words = ("kvzero", "audit", "cache-{rank}.json", "--blocks", "1,3", "--device", "cpu", "--json")
+    code, out, _ = torchrun(count, *words, module=True, cwd=tmp_path)
+    verdict = json.loads(out)
+    assert [row["status"] for row in verdict["ranks"]] == ["ok"] * count
+    assert [row["needed_bytes"] for row in verdict["ranks"]] == [2 * 149_504] * count
+    assert verdict["exchange"] == "ok"
+    if count == 2:
+        assert (code, verdict["ok"], verdict["differences"]) == (0, True, [])
+    else:
+        assert (code, verdict["ok"]) == (1, False)
+        assert verdict["differences"] == ["rank 2 differs from ranks 0, 1, 3: num_blocks is 12, not 16"]
+
+
+def test_a_rank_that_dies_under_torchrun_is_named_before_all_are_ended(tmp_path):
+    """The launcher ends every rank when one dies; the others still say which."""
+    code, out, _ = torchrun(2, HERE / "rank_worker.py", "die", 60, tmp_path / "at-work")
+    verdict = json.loads(out)
+    assert code == 1 and verdict["exit_code"] == 1
+    assert verdict["ranks"][0]["status"] == "ok"
+    assert verdict["ranks"][1]["status"] == "silent"
+    assert "died or was stopped; last stage: 'planning'" in verdict["ranks"][1]["sentence"]
+
+
+def forked(count, monkeypatch, capfd, work, time_limit_s=3.0, hung=None):
+    """Ranks as forks of this process, without a launcher: exit codes (None: hung, killed here) and the output."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", str(port))
+    monkeypatch.setenv("WORLD_SIZE", str(count))
+    context = multiprocessing.get_context("fork")
+    processes = []
+    for rank in range(count):
+        monkeypatch.setenv("RANK", str(rank))
+        body = lambda: os._exit(run_ranks(work, device="cpu", time_limit_s=time_limit_s, as_json=True))  # noqa: E731
+        processes.append(context.Process(target=body))
+        processes[-1].start()
+    for rank, process in enumerate(processes):
+        if rank != hung:
+            process.join(time_limit_s + 30)
+    codes = [process.exitcode for process in processes]
+    for process in processes:
+        process.kill()
+        process.join()
+    return codes, capfd.readouterr().out
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize(
+    "trouble, status, words",
+    [
+        (lambda: time.sleep(600), "stuck", "did not get past stage 'planning'"),
+        (lambda: os.kill(os.getpid(), signal.SIGKILL), "silent", "died or was stopped; last stage: 'planning'"),
+        (lambda: 1 / 0, "failed", "ZeroDivisionError: division by zero"),
+    ],
+    ids=["hangs", "dies", "fails"],
+)
+def test_a_rank_in_trouble_is_named_within_the_limit(trouble, status, words, monkeypatch, capfd):
+    def work(rank):
+        rank.stage("planning")
+        if rank.number == 1:
+            trouble()
+        return {**report(), "ok": True}
+
+    start = time.monotonic()
+    codes, out = forked(3, monkeypatch, capfd, work, hung=1 if status == "stuck" else None)
+    verdict = json.loads(out)
+    assert codes[0] == codes[2] == verdict["exit_code"] == 1
+    assert [row["status"] for row in verdict["ranks"]] == ["ok", status, "ok"]
+    assert words in verdict["ranks"][1]["sentence"]
+    assert verdict["exchange"].startswith("not tried")
+    assert time.monotonic() - start < 60  # a limit of 3 s, and not for ever
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_refusal_on_one_rank_is_code_2_on_all(monkeypatch, capfd):
+    def work(rank):
+        if rank.number == 1:
+            raise NoBlocksError(where="cache-1.json", num_blocks=0)
+        return {**report(), "ok": True}
+
+    codes, out = forked(2, monkeypatch, capfd, work)
+    verdict = json.loads(out)
+    assert codes == [2, 2] and verdict["ranks"][1]["error"]["rule"] == "no-blocks"
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_when_the_host_of_the_meeting_dies_the_others_say_so(monkeypatch, capfd):
+    def work(rank):
+        if rank.number == 0:
+            time.sleep(1)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return {**report(), "ok": True}
+
+    codes, out = forked(2, monkeypatch, capfd, work, time_limit_s=20.0)
+    assert codes == [-signal.SIGKILL, 1]
+    assert "rank 1: NOT all well" in out and "rank 0" in out
+
+
+@pytest.mark.gpu
+def test_on_gpus(tmp_path):
+    count = min(torch.cuda.device_count(), 2)
+    geometry = geometries.load("dsv4_c4_mla_only__BLHNC")
+    geometry.to_json(tmp_path / "cache.json")
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count)]
+    done = subprocess.run(
+        [*launcher, "-m", "kvzero", "audit", "cache.json", "--blocks", "1", "--device", "cuda", "--json"],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(HERE.parent)}, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    verdict = json.loads(done.stdout) if count > 1 else None
+    if verdict:
+        assert (done.returncode, verdict["exchange"]) == (0, "ok")
+        assert [row["device"] for row in verdict["ranks"]] == [f"cuda:{rank}" for rank in range(count)]
+    else:
+        assert done.returncode == 0 and json.loads(done.stdout)["ok"]

@@ -1,0 +1,271 @@
+"""Triage: agrees with what is known of every real dump, is right or refuses on what it never met, says it plainly."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import engine_layouts, wild_views
+
+from kvzero import geometries, specimens
+from kvzero.__main__ import main
+from kvzero.audit import audit_plan
+from kvzero.errors import KvzeroError, NothingToShrinkError
+from kvzero.geometry import CacheGeometry
+from kvzero.plan import plan_segments
+from kvzero.resize import with_num_blocks
+from kvzero.shrink import shrink
+from kvzero.specimens import named
+from kvzero.triage import judge_planner, telling_blocks, triage
+from kvzero.views import Segment
+
+# What the engine's own plan writes over what it needs, from a byte map of every block; all others 1.00.
+WRITTEN_OVER_NEEDED = {
+    "llama3_8b_bf16__BHLNC": 28.1,
+    "fp8_target_bf16_drafter_same_page__BHLNC": 26.6,
+    "gptoss_18sw_18full__BHLNC": 15.9,
+    "nvfp4__BHLNC": 15.1,
+    "int8_per_token_head__BHLNC": 14.1,
+    "numblocks1__BHLNC": 3.6,
+    "dsv4_c4_full__BLHNC": 1.71,
+    "dsv4_c4_full__BLNHC": 1.71,
+    "dsv4_mixed_ratio__BLHNC": 1.63,
+    "dsv4_mixed_ratio__BLNHC": 1.63,
+    "fp8_target_bf16_swa_drafter__BLHNC": 1.25,
+    "fp8_target_bf16_swa_drafter__BLNHC": 1.25,
+    "mla_plus_swa_draft_padded__BLHNC": 1.11,
+    "mla_plus_swa_draft_padded__BLNHC": 1.11,
+}
+OLD = ("uniform-page", "page-per-segment")
+# (file, planner) to {kind of fault: bytes}; {} is right.
+ERAS = {
+    ("dsv4_c4_mla_only__BLHNC", OLD): {"stomped": 112_128, "overrun": 112_320},
+    ("dsv4_c4_mla_only__BLHNC", ("stride-and-span",)): {},
+    ("dsv4_c4_full__BLHNC", OLD): {"stomped": 175_296, "overrun": 175_680},
+    ("dsv4_c4_full__BLHNC", ("stride-and-span",)): {"missed": 448},
+    ("dsv32_fp8_dsmla_indexer__BLHNC", OLD): {"stomped": 3_067_904, "overrun": 3_067_904},
+    ("dsv32_fp8_dsmla_indexer__BLHNC", ("stride-and-span",)): {},
+    ("llama3_8b_bf16__LHBNC", OLD): {"missed": 1_835_008},
+    ("llama3_8b_bf16__LHBNC", ("stride-and-span",)): {"stomped": 12_845_056},
+    ("gptoss_18sw_18full__LHBNC", ("stride-and-span",)): {"stomped": 3_612_672},
+    ("glm52_fp8_dsmla_indexer__LBNHC", ("page-per-segment", "stride-and-span")): {},
+}
+REFUSED_WORDS = {
+    "glm52_fp8_dsmla_indexer__LBNHC": {10_496, 2_112},
+    "dsv32_fp8_dsmla_indexer__LBNHC": {10_496, 2_112},
+    "dsv32_bf16_mla_indexer__LBNHC": {18_432, 2_112},
+}
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch, capsys):
+    """Runs `kvzero triage` in an empty folder; gives the exit status, stdout and stderr."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words):
+        status = main(["triage", *words])
+        return status, *capsys.readouterr()
+
+    return run
+
+
+@pytest.mark.parametrize("name", geometries.names())
+def test_the_engines_own_plan_is_right_on_every_dump(name):
+    report = triage(geometries.load(name))
+    assert report.ok and report.engine.faults == ()
+    decimals = 1 if report.engine.written_over_needed > 2 else 2
+    assert round(report.engine.written_over_needed, decimals) == WRITTEN_OVER_NEEDED.get(name, 1.0)
+    assert report.text() and json.dumps(report.to_dict())
+
+
+@pytest.mark.parametrize("name, planners", ERAS)
+def test_the_eras_do_what_is_known(name, planners):
+    report = triage(geometries.load(name))
+    for planner in planners:
+        finding = report.finding(planner)
+        found = {fault.kind: fault.count_bytes for fault in finding.faults if not fault.harmless}
+        assert found == ERAS[name, planners], planner
+
+
+@pytest.mark.parametrize("name", REFUSED_WORDS)
+def test_uniform_pages_are_refused_with_both_numbers(name):
+    report = triage(geometries.load(name))
+    fault = report.finding("uniform-page").fault("refuses")
+    assert {fault.error["first_page_words"], fault.error["page_words"]} == REFUSED_WORDS[name]
+    assert fault.fixed_by == "#49704"
+    assert report.right_since() == "#49704"
+
+
+def test_fixes_are_found_by_running_the_later_eras():
+    report = triage(geometries.load("dsv4_c4_full__BLHNC"))
+    assert report.finding("page-per-segment").fault("overrun").fixed_by == "#50276"
+    assert report.finding("stride-and-span").fault("missed").fixed_by == "#51749"
+    heads_outside = triage(geometries.load("llama3_8b_bf16__LHBNC"))
+    assert heads_outside.finding("masked-grid").fault("stomped").fixed_by == "#51718"
+    assert heads_outside.right_since() == "#51718"
+    blind = triage(replace(geometries.load("llama3_8b_bf16__LHBNC"), engine_segments=()))
+    assert blind.finding("masked-grid").fault("stomped").fixed_by == "" and blind.right_since() == ""
+
+
+def test_where_it_shows_first_and_whom_it_hits():
+    report = triage(named.geometry("packed-slab-51288"))
+    finding = report.finding("page-per-segment")
+    stomped, overrun = finding.fault("stomped"), finding.fault("overrun")
+    assert (stomped.smallest_block, stomped.hit_blocks, set(stomped.layers)) == (
+        0, (1, 1), {"layer.0", "layer.1", "layer.2"},
+    )  # fmt: skip
+    assert (overrun.block, overrun.smallest_block) == (99, 99)
+    assert "layer.0" in report.text() and "112,320 bytes past the end" in report.text()
+
+
+def test_the_launch_that_overflowed():
+    report = triage(named.geometry("launch-overflow-52058"))
+    fault = report.finding("stride-and-span").fault("launch")
+    assert (fault.error["programs"], fault.fixed_by) == (2_904_745_920, "#52058")
+    assert report.finding("masked-grid").programs == 12_434_700
+
+
+@given(geometry=engine_layouts(max_blocks=24), planner=st.sampled_from(list(specimens.PLANNERS)))
+def test_a_few_blocks_tell_what_all_blocks_do(geometry, planner):
+    """The audits that triage picks against audits of every block, one at a time."""
+    finding = judge_planner(geometry, planner)
+    if finding.fault("refuses"):
+        return
+    plan = specimens.planner(planner).plan(geometry)
+    audits = [audit_plan(plan, geometry, [block]) for block in range(geometry.num_blocks)]
+    for kind in ("missed", "stomped", "overrun"):
+        hits = [audit.blocks[0] for audit in audits if getattr(audit, f"{kind}_bytes")]
+        fault = finding.fault(kind)
+        assert (fault is not None) == bool(hits)
+        if hits:
+            assert fault.smallest_block == hits[0]
+            assert fault.count_bytes == max(getattr(audit, f"{kind}_bytes") for audit in audits)
+
+
+@given(geometry=wild_views())
+def test_what_it_never_met_is_right_or_refused(geometry):
+    try:
+        plan_segments(geometry)
+    except KvzeroError as refusal:
+        with pytest.raises(type(refusal)):
+            triage(geometry)
+        return
+    report = triage(geometry)
+    assert report.plan.proven and report.ok
+    assert report.text() and report.html()
+
+
+@given(geometry=engine_layouts(), data=st.data())
+def test_the_engines_segments_are_judged(geometry, data):
+    """kvzero's own segments given as the engine's are right; one shifted or missing is found."""
+    segments = plan_segments(geometry).segments
+    assert triage(replace(geometry, engine_segments=segments)).ok
+    index = data.draw(st.integers(0, len(segments) - 1))
+    short = Segment(
+        segments[index].storage, segments[index].base_bytes, segments[index].block_stride_bytes,
+        segments[index].span_bytes - 1,
+    )  # fmt: skip
+    report = triage(replace(geometry, engine_segments=(*segments[:index], short, *segments[index + 1 :])))
+    assert not report.ok
+    assert report.engine.fault("missed").count_bytes == 1
+
+
+def test_a_140_gb_cache_takes_under_two_seconds():
+    for name in ("dsv32_fp8_dsmla_indexer__BLHNC", "llama3_8b_bf16__LHBNC"):
+        small = geometries.load(name)
+        per_block = sum(storage.nbytes for storage in small.storages) // small.num_blocks
+        big = with_num_blocks(small, 140_000_000_000 // per_block)
+        start = time.perf_counter()
+        report = triage(big)
+        assert time.perf_counter() - start < 2.0
+        assert report.ok and not report.finding("uniform-page").ok
+        assert telling_blocks(report.plan, big)[-1] == big.num_blocks - 1
+
+
+@pytest.mark.parametrize(
+    "name, planner, views, blocks",
+    [
+        ("dsv4_c4_mla_only__BLHNC", "page-per-segment", 2, 2),
+        ("dsv32_fp8_dsmla_indexer__BLHNC", "page-per-segment", 2, 2),
+        ("llama3_8b_bf16__LHBNC", "masked-grid", 1, 2),
+        ("glm52_fp8_dsmla_indexer__LBNHC", "uniform-page", 2, 1),
+    ],
+)
+def test_the_smallest_geometry_still_shows_it(name, planner, views, blocks):
+    geometry = geometries.load(name)
+    small = shrink(geometry, planner)
+    assert (len(small.layers), small.num_blocks) == (views, blocks)
+    before, after = judge_planner(geometry, planner), judge_planner(small, planner)
+    wrong = {fault.kind for fault in before.faults if not fault.harmless}
+    assert {fault.kind for fault in after.faults if not fault.harmless} >= wrong
+    for view in small.layers:
+        rest = [layer for layer in small.to_dict()["layers"] if layer["name"] != view.name]
+        if rest:
+            fewer = judge_planner(CacheGeometry.from_dict({**small.to_dict(), "layers": rest}), planner)
+            assert not {fault.kind for fault in fewer.faults} >= wrong, f"{view.name} was not needed"
+
+
+def test_nothing_to_shrink_is_said():
+    with pytest.raises(NothingToShrinkError):
+        shrink(geometries.load("dsv4_c4_mla_only__BLHNC"), "stride-and-span")
+
+
+def test_the_command_writes_report_page_and_smallest(tmp_path, command):
+    status, out, _ = command("dsv4_c4_mla_only__BLHNC", "--html", "r.html", "--shrink", "s.json", "--json")
+    data = json.loads(out)
+    assert status == 0 and data["ok"]
+    assert data["smallest"] == {"planner": "page-per-segment", "num_blocks": 2, "views": 2}
+    page = (tmp_path / "r.html").read_text()
+    assert "112,128 bytes" in page and "<h2>Seen</h2>" in page and "http" not in page
+    assert len(CacheGeometry.from_json(tmp_path / "s.json").layers) == 2
+    status, out, _ = command("s.json")
+    assert status == 0 and "wipes" in out and str(tmp_path) not in out
+
+
+def test_the_command_exits_1_on_a_wrong_engine_plan(tmp_path, command):
+    data = geometries.load("dsv4_c4_mla_only__BLHNC").to_dict()
+    for segment in data["engine_segments"]:
+        segment["span_bytes"] = segment["block_stride_bytes"]
+    (tmp_path / "wrong.json").write_text(json.dumps(data))
+    status, out, _ = command("wrong.json", "--shrink", "s.json")
+    assert status == 1
+    assert "The engine's own plan damages this cache" in out and "page-per-segment" in out
+    small = CacheGeometry.from_json(tmp_path / "s.json")
+    assert (small.num_blocks, len(small.layers), len(small.engine_segments)) == (2, 2, 2)
+
+
+@pytest.mark.parametrize(
+    "text, rule",
+    [
+        ("not json", "geometry-file"),
+        ("[1, 2]", "geometry-file"),
+        ('{"name": "x", "num_blocks": 0, "storages": [], "layers": []}', "no-blocks"),
+        ('{"name": "x", "num_blocks": 2, "storages": [{"id": 0, "nbytes": 64}], "layers": [{"name": "a", "storage": 0, '
+         '"byte_offset": 0, "shape": [2, 16], "stride": [8, 1], "itemsize": 1}]}', "span-exceeds-stride"),
+        ('{"name": "x", "num_blocks": 2, "storages": [{"id": 0, "nbytes": 64}], "layers": [{"name": "a", "storage": 0, '
+         '"byte_offset": 40, "shape": [2, 16], "stride": [16, 1], "itemsize": 1}]}', "view-outside-storage"),
+    ],
+)  # fmt: skip
+def test_a_bad_file_gives_one_line_and_no_files(tmp_path, command, text, rule):
+    (tmp_path / "bad.json").write_text(text)
+    status, out, err = command("bad.json", "--html", "r.html", "--shrink", "s.json")
+    assert status == 2 and out == "" and err.count("\n") == 1 and f"[{rule}]" in err
+    assert [file.name for file in tmp_path.iterdir()] == ["bad.json"]
+
+
+def test_other_refusals_of_the_command(tmp_path, command):
+    slab = "dsv4_c4_mla_only__BLHNC"
+    cases = {
+        "geometry-file": ["no-such-file.json"],
+        "unknown-planner": [slab, "--shrink", "s.json", "--planner", "nobody"],
+        "nothing-to-shrink": [slab, "--html", "r.html", "--shrink", "s.json", "--planner", "engine"],
+        "output-file": [slab, "--html", "no/such/folder/r.html"],
+    }
+    for rule, words in cases.items():
+        status, out, _ = command(*words, "--json")
+        assert status == 2 and json.loads(out)["error"]["rule"] == rule
+    assert list(tmp_path.iterdir()) == []
