@@ -55,6 +55,13 @@ def add_parser(subparsers) -> None:
         default="auto",
         help="where the bytes witness works; auto (default) takes a GPU if there is one",
     )
+    parser.add_argument(
+        "--time-limit",
+        type=float,
+        default=300.0,
+        metavar="SECONDS",
+        help="under torchrun: how long to wait for a rank before naming it and going on (default: 300)",
+    )
     parser.add_argument("--json", action="store_true", help="print the verdict as one JSON object")
     parser.set_defaults(run=run)
 
@@ -108,4 +115,4 @@ def _run_ranks(args: argparse.Namespace) -> int:
             **audit.to_dict(),
         }
 
-    return run_ranks(work, device=args.device, as_json=args.json)
+    return run_ranks(work, device=args.device, time_limit_s=args.time_limit, as_json=args.json)
