@@ -44,7 +44,13 @@ def map_text(data: MemoryMapData, *, columns: int = COLUMNS) -> str:
     )
     lines += _byte_lines(data, letters)
     used = {cell.kind for cell in (*data.cells, *data.byte_cells)}
-    names = ", ".join(f"{letters[layer]} {data.labels[layer]}" for layer in layers)
+    parts = {
+        layer: dict.fromkeys(c.part for c in data.cells if c.layers[:1] == (layer,) and c.part) for layer in layers
+    }
+    names = ", ".join(
+        f"{letters[layer]} {data.labels[layer]}" + (f" (in parts: {'; '.join(parts[layer])})" if parts[layer] else "")
+        for layer in layers
+    )
     lines.append(f"layers: {names}")
     for kind, sign in SIGNS.items():
         if kind == "kept":

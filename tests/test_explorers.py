@@ -1,0 +1,330 @@
+"""Explorers: the pure functions against the real planners and models, the flips to the byte, errors that surface."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+from pathlib import Path
+
+import ipywidgets as widgets
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import kvzero.workbook.explorers as explorers
+from kvzero import geometries
+from kvzero.audit import audit_plan
+from kvzero.errors import GridOverflowError, UnknownBlockError
+from kvzero.launch import AMD, CUDA
+from kvzero.plan import plan_segments
+from kvzero.specimens import masked_grid, page_per_segment, planner, stride_and_span
+from kvzero.specimens.ring_id_buffer import RingIdBuffer
+from kvzero.specimens.shared_id_buffer import SharedIdBuffer
+from kvzero.specimens.stream_model import StreamModel
+from kvzero.workbook.explorers import (
+    Explorer,
+    View,
+    id_race_data,
+    id_race_figure,
+    id_race_knob,
+    launch_size_data,
+    launch_size_figure,
+    launch_size_knob,
+    layout_data,
+    layout_explorer,
+    packed_stride_data,
+    packed_stride_figure,
+    packed_stride_knob,
+    probe_explorer,
+)
+from kvzero.workbook.explorers.base import note_figure
+from kvzero.workbook.explorers.launch_size import two_page_geometry
+from kvzero.workbook.explorers.packed_stride import SpanOutOfKnobError, damage_bytes
+from kvzero.workbook.probe import probe
+from kvzero.workbook.toy import ToyOptionError, make_geometry
+
+MAKERS = [layout_explorer, probe_explorer, packed_stride_knob, id_race_knob, launch_size_knob]
+SLAB = {"page_bytes": 37_376, "pad_bytes": 64, "layers": 4, "num_blocks": 100}
+
+
+# ---- packed stride ----
+
+
+def test_the_old_span_does_what_the_old_planner_did():
+    slab = geometries.load("dsv4_c4_mla_only__BLHNC")
+    state = {**SLAB, "num_blocks": 16, "span_bytes": 149_760}
+    for block in (3, 15):
+        audit = audit_plan(planner("uniform-page").plan(slab), slab, [block])
+        knob = packed_stride_data(**state, block=block)
+        assert knob.stomped_bytes == audit.stomped_bytes
+        assert knob.overrun_bytes == audit.overrun_bytes
+        assert knob.pad_written_bytes == audit.pad_bytes
+
+
+@given(
+    st.integers(1, 40), st.integers(0, 9), st.integers(1, 5), st.integers(2, 5), st.booleans(), st.floats(0, 1)
+)
+def test_it_flips_exactly_past_page_and_pad(page, pad, layers, num_blocks, last, place):
+    size = {"page_bytes": page, "pad_bytes": pad, "layers": layers, "num_blocks": num_blocks}
+    block = num_blocks - 1 if last else 0
+    stride = layers * (page + pad)
+    span = 1 + int(place * (stride - 1))
+    state = packed_stride_data(**size, block=block, span_bytes=span)
+    harm = state.stomped_bytes + state.overrun_bytes
+    assert harm == damage_bytes(state, span)
+    assert (harm > 0) == (span > page + pad) == ("No:" in state.inequality)
+    assert (state.missed_bytes > 0) == (span < page)
+    assert [flip.value for flip in state.flips] == [page, page + pad]
+    if page + pad < stride:
+        over = packed_stride_data(**size, block=block, span_bytes=page + pad + 1)
+        assert over.stomped_bytes + over.overrun_bytes == 1, "one byte more is one byte of harm"
+
+
+def test_a_span_off_the_knob_is_refused():
+    for span in (0, 149_761):
+        with pytest.raises(SpanOutOfKnobError):
+            packed_stride_data(**SLAB, block=1, span_bytes=span)
+    with pytest.raises(UnknownBlockError):
+        packed_stride_data(**SLAB, block=100, span_bytes=5)
+
+
+def test_its_figure_says_the_rule_and_the_harm():
+    state = packed_stride_data(**SLAB, block=99, span_bytes=149_760)
+    words = packed_stride_figure(state).words
+    assert f"✗  {state.inequality}" in words and "flips here: page + pad = 37,440" in words
+    assert "past the end of the slab" in words and "segment 3 writes" in words
+    assert "overrun 112,320 B" in state.text
+
+
+# ---- id race ----
+
+
+@pytest.mark.parametrize("buffers", [1, 2, 3])
+@pytest.mark.parametrize("calls", [1, 2, 3, 4])
+def test_the_race_ends_as_the_specimens_do_when_the_stream_is_held(buffers, calls):
+    stream, zeroed = StreamModel(), []
+    kernel = lambda ids: zeroed.extend(ids.tolist())  # noqa: E731
+    path = SharedIdBuffer(stream, kernel) if buffers == 1 else RingIdBuffer(stream, kernel, buffers=buffers)
+    for block in range(1, calls + 1):
+        path.zero([block])
+    stream.synchronize()
+    assert list(id_race_data(held_us=1000, gap_us=20, buffers=buffers, calls=calls).zeroed) == zeroed
+
+
+def test_the_race_ends_as_the_specimen_does_when_the_stream_is_idle():
+    stream, zeroed = StreamModel(), []
+    path = SharedIdBuffer(stream, lambda ids: zeroed.extend(ids.tolist()))
+    for block in (1, 2):
+        path.zero([block])
+        stream.synchronize()
+    assert list(id_race_data(held_us=0, gap_us=20).zeroed) == zeroed == [1, 2]
+
+
+@given(st.integers(0, 120), st.integers(2, 60), st.integers(1, 4), st.integers(1, 4))
+def test_ids_are_lost_exactly_when_the_inequality_fails(held, gap, buffers, calls):
+    race = id_race_data(held_us=held, gap_us=gap, buffers=buffers, calls=calls)
+    assert ("No:" in race.inequality) == (race.zeroed != race.asked) == bool(race.dirty)
+    assert set(race.dirty) == set(race.asked) - set(race.zeroed)
+    assert (race.flip is None) == (buffers >= calls)
+    stream = sorted((event.start, event.end) for event in race.events if event.lane == "stream")
+    assert all(one[1] <= other[0] for one, other in zip(stream, stream[1:], strict=False)), "a stream does one thing"
+
+
+def test_the_race_flips_at_the_second_fill():
+    assert id_race_data(held_us=16, gap_us=20).dirty == ()
+    assert id_race_data(held_us=17, gap_us=20).dirty == (1,)
+    words = id_race_figure(id_race_data(held_us=17, gap_us=20)).words
+    assert "fill 2 reuses the buffer of copy 1: 20 µs" in words
+    assert any("1 µs too late" in line for line in words)
+
+
+# ---- launch size ----
+
+
+def test_upstreams_numbers():
+    data = launch_size_data(long_segments=91, long_words=9_344, short_segments=90, short_words=292, blocks=6_870)
+    flat, grid, ours = data.choices
+    assert (flat.programs, grid.programs) == (2_904_745_920, 12_434_700)
+    assert flat.refused and not grid.refused and not ours.refused
+    assert ours.empty_percent == 0
+
+
+@settings(max_examples=25)
+@given(
+    st.integers(1, 6), st.integers(1, 600), st.integers(0, 4), st.integers(1, 200), st.sampled_from(["CUDA", "AMD"])
+)
+def test_launches_flip_where_the_specimens_raise(long, long_words, short, short_words, device):
+    limits = {"CUDA": CUDA, "AMD": AMD}[device]
+    sizes = {"long_segments": long, "long_words": long_words, "short_segments": short, "short_words": short_words}
+    data = launch_size_data(**sizes, blocks=10, device=device)
+    for choice, module, maker in zip(
+        data.choices, (page_per_segment, masked_grid), (stride_and_span, masked_grid), strict=False
+    ):
+        plan = maker.plan(two_page_geometry(long, long_words, short, short_words, 10))
+        module.launch(plan, choice.first_refused_blocks - 1, limits)
+        with pytest.raises(GridOverflowError):
+            module.launch(plan, choice.first_refused_blocks, limits)
+
+
+def test_its_figure_marks_what_is_refused():
+    data = launch_size_data(long_segments=91, long_words=9_344, short_segments=90, short_words=292, blocks=6_870)
+    words = launch_size_figure(data).words
+    assert "2,904,745,920 programs ✗" in words and "12,434,700 programs" in words
+    assert "CUDA: most programs in a launch: 2,147,483,647" in words
+
+
+# ---- layouts ----
+
+
+def test_a_refusal_is_a_result():
+    layout = layout_data(geometries.load("glm52_fp8_dsmla_indexer__LBNHC"), "uniform-page", (1,))
+    assert layout.plan is None and layout.refusal.rule == "non-uniform-pages"
+    assert "2112" in layout.sentence.replace(",", "") and "10496" in layout.sentence.replace(",", "")
+
+
+@pytest.mark.parametrize("name", ["dsv4_c4_full__BLHNC", "llama3_8b_bf16__LHBNC", "qwen35_544_fa__LBNHC"])
+@pytest.mark.parametrize("who", ["kvzero", "stride-and-span", "engine"])
+def test_a_layout_is_judged_as_the_audit_judges_it(name, who):
+    geometry = geometries.load(name)
+    layout = layout_data(geometry, who, (1,))
+    plan = plan_segments(geometry) if who == "kvzero" else planner(who).plan(geometry)
+    audit = audit_plan(plan, geometry, [1])
+    assert layout.audit.to_dict() == audit.to_dict()
+    assert layout.map.totals.get("stomped", 0) == audit.stomped_bytes
+    assert f"{len(plan.segments) - 8:,} more segments" in layout.text or len(plan.segments) <= 8
+    assert f"missed {audit.missed_bytes:,} B" in layout.text
+
+
+# ---- the widgets ----
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_every_preset_draws_and_says_something_of_its_own(make):
+    explorer = make()
+    said = set()
+    for name in explorer.preset.options:
+        explorer.preset.value = name
+        assert explorer.view.figure.get_figwidth() <= 9 and explorer.view.figure.smallest_points >= 9
+        first_words = explorer.view.sentence.split()[:4]
+        assert " ".join(first_words) in " ".join(explorer.view.figure.words)
+        said.add((explorer.view.code, explorer.view.sentence, explorer.view.text))
+    assert len(said) == len(explorer.preset.options)
+    assert explorer.errors == []
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_every_control_is_native_described_and_does_something(make):
+    explorer = make()
+    for name, control in explorer.controls.items():
+        explorer.reset.click()
+        assert isinstance(
+            control, (widgets.IntSlider, widgets.IntRangeSlider, widgets.Dropdown, widgets.ToggleButtons)
+        ), f"{name} can be used with the keyboard"
+        assert control.description.strip(), f"{name} says what it is"
+        before, draws = explorer.view.code, explorer.draws
+        if isinstance(control, widgets.IntRangeSlider):
+            control.value = (control.min, control.max)
+        elif hasattr(control, "options"):
+            values = [option[1] if isinstance(option, tuple) else option for option in control.options]
+            if len(values) == 1:
+                continue
+            control.value = next(value for value in values if value != control.value)
+        else:
+            control.value = control.max if control.value != control.max else control.min
+        assert explorer.draws == draws + 1, f"{name} redraws once"
+        if (make, name) != (probe_explorer, "step"):
+            assert explorer.view.code != before, f"{name} is part of the state shown as code"
+    explorer.reset.click()
+    assert explorer.preset.value == explorer.preset.options[0]
+    assert explorer.errors == []
+
+
+@pytest.mark.parametrize("make", [packed_stride_knob, id_race_knob, launch_size_knob])
+def test_the_state_as_code_gives_the_same_data(make):
+    explorer = make()
+    explorer.preset.value = explorer.preset.options[2]
+    data = eval(explorer.view.code, vars(explorers))
+    assert explorer.view.text == data.text
+
+
+def test_the_layouts_code_gives_the_same_layout():
+    explorer = layout_explorer()
+    for index in (1, 3, 10):
+        explorer.preset.value = explorer.preset.options[index]
+        shown = []
+        names = {"make_geometry": make_geometry, "geometries": geometries, "layout_data": layout_data}
+        exec(explorer.view.code, {**names, "show_layout": shown.append})
+        assert shown[0].sentence == explorer.view.sentence
+        assert shown[0].segments_text == explorer.view.table
+
+
+def test_the_probes_code_gives_the_same_record():
+    pool = make_geometry(layers=2, num_blocks=3, order="BLNHC", pad_bytes=4)
+    plan = plan_segments(pool)
+    explorer = probe_explorer(pool, plan, byte=7)
+    assert explorer.view.sentence == probe(pool, plan, 0, 7).sentence()
+    explorer.set(byte=66)
+    assert eval(explorer.view.code, {"probe": probe, "geometry": pool, "plan": plan}).sentence() == explorer.view.sentence
+    assert "is pad" in explorer.view.sentence
+    explorer.set(step="a page")
+    assert explorer.controls["byte"].step == pool.layers[0].page_bytes
+
+
+def test_the_picture_the_words_and_the_alternative_move_together():
+    explorer = packed_stride_knob()
+    before = explorer._picture.value
+    explorer.controls["span_bytes"].value = 37_376
+    now = explorer._picture.value
+    assert now != before
+    assert f'alt="{explorer.view.sentence}"' in now and f'aria-live="polite">{explorer.view.sentence}<' in now
+
+
+def test_sizes_that_do_not_go_together_are_explained():
+    explorer = layout_explorer()
+    explorer.set(kernel_blocks=3)
+    assert "kernel_blocks" in explorer.view.sentence and explorer.errors == []
+    with pytest.raises(ToyOptionError):
+        make_geometry(kernel_blocks=3)
+
+
+def failing_explorer() -> Explorer:
+    def draw(state) -> View:
+        if state["knob"] == 3:
+            raise ValueError("three <is> refused")
+        return View(note_figure(f"at {state['knob']}"), f"at {state['knob']}", "text", "code")
+
+    return Explorer("test", {"knob": widgets.IntSlider(0, 0, 9, description="knob")}, draw, {"start": {"knob": 0}})
+
+
+def test_an_error_in_a_callback_is_recorded_shown_and_raised():
+    explorer = failing_explorer()
+    with pytest.raises(ValueError, match="three"):
+        explorer.controls["knob"].value = 3
+    assert [type(error) for error in explorer.errors] == [ValueError]
+    assert 'role="alert"' in explorer._error.value and "three &lt;is&gt; refused" in explorer._error.value
+    explorer.controls["knob"].value = 4
+    assert explorer._error.value == "" and explorer.view.sentence == "at 4"
+    with pytest.raises(KeyError):
+        explorer.set(nothing=1)
+    assert len(explorer.errors) == 2
+
+
+def test_no_error_sink_is_used():
+    folder = Path(explorers.__file__).parent
+    for file in folder.glob("*.py"):
+        used = {node.attr for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Attribute)}
+        assert not used & {"interact", "interactive", "interactive_output", "Output", "capture"}, file.name
+
+
+def test_a_page_without_a_kernel_gets_picture_and_words():
+    explorer = id_race_knob()
+    data = explorer._repr_mimebundle_()
+    assert "application/vnd.jupyter.widget-view+json" in data
+    assert data["text/html"].startswith("<details>") and "<img alt=" in data["text/html"]
+    assert data["image/png"] and explorer.view.sentence in data["text/plain"]
+
+
+def test_data_is_plain_and_frozen():
+    race = id_race_data(held_us=1, gap_us=20)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        race.held_us = 2
