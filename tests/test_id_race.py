@@ -10,7 +10,7 @@ from kvzero.specimens import ring_id_buffer, shared_id_buffer
 from kvzero.specimens.ring_id_buffer import RingIdBuffer
 from kvzero.specimens.shared_id_buffer import SharedIdBuffer
 from kvzero.workbook.explorers import id_race_data
-from kvzero.workbook.id_race import FreshIdBuffer, InPlaceRing, PinnedPool, play, play_all, schedules
+from kvzero.workbook.id_race import ByValue, FreshIdBuffer, PinnedPool, SectionRing, play, play_all, schedules
 
 
 def pooled(stream, zero, waits_for_copies):
@@ -47,8 +47,9 @@ def test_one_shared_buffer_and_a_pool_that_does_not_wait_are_the_same(calls):
     [
         (FreshIdBuffer, 2),
         (partial(pooled, waits_for_copies=True), 2),
-        (partial(InPlaceRing, sections=2, section_ids=1), 1),
-        (partial(InPlaceRing, sections=4, section_ids=2), 1),
+        (ByValue, 1),
+        (partial(SectionRing, sections=2, section_ids=1), 2),
+        (partial(SectionRing, sections=2, section_ids=2), 2),
     ],
 )
 def test_the_safe_paths_zero_each_block_in_every_order(path, ops_per_call, calls):

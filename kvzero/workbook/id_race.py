@@ -1,7 +1,7 @@
 """The id race on a model of a stream: every order in which a host and a stream can interleave, judged.
 
 The streams are `kvzero.specimens.stream_model.StreamModel`, which says what it leaves out. The id paths of two eras
-are specimens; here are the two that came after: a fresh buffer per call, and a ring that the kernel reads in place.
+are specimens; here is what came after: a fresh buffer per call, and the two ways of kvzero.
 """
 
 from __future__ import annotations
@@ -83,17 +83,34 @@ class FreshIdBuffer:
         self._calls += 1
 
 
-class InPlaceRing:
-    """A model of `kvzero.idring.IdRing`: the kernel reads the ids where the host wrote them; there is no copy.
+class ByValue:
+    """A model of how kvzero sends few ids: in the launch's own arguments, which the driver copies at the launch.
 
     Args:
         stream: the modelled stream.
-        zero: the kernel; reads its slot when it runs.
-        sections: parts of the ring; one is filled again only after every kernel that reads it has run.
+        zero: the kernel; gets the ids that the launch was made with.
+    """
+
+    def __init__(self, stream: StreamModel, zero: Callable[[torch.Tensor], None]) -> None:
+        self.stream = stream
+        self._zero = zero
+
+    def zero(self, block_ids: Sequence[int]) -> None:
+        """Enqueue the zeroing of these blocks; no buffer is left that anyone could refill."""
+        self.stream.enqueue_kernel(self._zero, torch.tensor(list(block_ids), dtype=torch.int64))
+
+
+class SectionRing:
+    """A model of `kvzero.idring.IdRing`, by which kvzero sends many ids: slots in sections, guarded by events.
+
+    Args:
+        stream: the modelled stream.
+        zero: the kernel; gets the ids on the device when it runs.
+        sections: parts of the ring; one is filled again only after all work that uses it has run.
         section_ids: ids in a section; the most that one call may have.
 
     Attributes:
-        waits: how often a call had to wait for the stream.
+        waits: how many operations of the stream calls had to wait for.
     """
 
     def __init__(
@@ -104,24 +121,25 @@ class InPlaceRing:
         self._zero = zero
         self._section_ids = section_ids
         self._buffer = stream.new_buffer(sections * section_ids)
-        self._last_reader = [0] * sections  # kernels that must have run before the section may be filled
+        self._last_user = [0] * sections  # kernels that must have run before the section may be filled
         self._section, self._next, self._calls = 0, 0, 0
 
     def zero(self, block_ids: Sequence[int]) -> None:
-        """Enqueue the zeroing of these blocks; waits only if the next section may still be read."""
+        """Enqueue the zeroing of these blocks; waits only if the next section may still be in use."""
         if self._next + len(block_ids) > (self._section + 1) * self._section_ids:
-            self._section = (self._section + 1) % len(self._last_reader)
+            self._section = (self._section + 1) % len(self._last_user)
             self._next = self._section * self._section_ids
-            while _kernels_run(self.stream) < self._last_reader[self._section]:
+            while _kernels_run(self.stream) < self._last_user[self._section]:
                 self.waits += 1
                 self.stream.run_next()
         slot = self._buffer[self._next : self._next + len(block_ids)]
         self._next += len(block_ids)
         slot[:] = torch.tensor(list(block_ids), dtype=torch.int64)
         self.stream.note("fill", self._section, block_ids)
-        self.stream.enqueue_kernel(self._zero, slot)
+        ids = self.stream.enqueue_copy(slot, len(block_ids), buffer=self._section)
+        self.stream.enqueue_kernel(self._zero, ids)
         self._calls += 1
-        self._last_reader[self._section] = self._calls
+        self._last_user[self._section] = self._calls
 
 
 def _kernels_run(stream: StreamModel) -> int:
