@@ -229,17 +229,18 @@ class CompiledVariant:
             num_tiles, num_ids, num_blocks: rows of the table; ids of the launch; blocks of the pool.
             values: the ids, two to a number, if they go by value.
         """
-        kernel = self.kernel
+        arguments = num_tiles, num_ids, num_blocks, *values, *self._constants
         if self.fast and not _launch_hooks():
-            kernel.run(
-                num_tiles * num_ids, 1, 1, stream, kernel.function, kernel.packed_metadata, None, None, None,
-                tiles, ids, refused, num_tiles, num_ids, num_blocks, *values, *self._constants,
-            )  # fmt: skip
-            return
-        arrays = map(_Array, (tiles, ids, refused), self._types)
-        zero_tiles_compiled[(num_tiles * num_ids,)](
-            *arrays, num_tiles, num_ids, num_blocks, *values, *self._constants, num_warps=self._num_warps
-        )
+            fast_launch(self.kernel, num_tiles * num_ids, stream, tiles, ids, refused, *arguments)
+        else:
+            arrays = map(_Array, (tiles, ids, refused), self._types)
+            zero_tiles_compiled[(num_tiles * num_ids,)](*arrays, *arguments, num_warps=self._num_warps)
+
+
+def fast_launch(kernel, programs: int, stream: int, *arguments) -> None:
+    """What `kernel[grid](*arguments, stream=stream)` of a compiled Triton kernel ends in, without the way there."""
+    run = kernel.run  # first: it loads the kernel, so that `function` is known
+    run(programs, 1, 1, stream, kernel.function, kernel.packed_metadata, None, None, None, *arguments)
 
 
 def _launch_hooks():

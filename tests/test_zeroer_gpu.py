@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from kvzero import kernel
+from kvzero import idring, kernel
 from kvzero.errors import (
     CaptureRoomError,
     IdOutOfRangeError,
@@ -45,17 +45,13 @@ def slab(num_blocks: int, pages: list[int], stride_bytes: int, first_byte: int =
 class Pool:
     """A slab on the GPU, its zeroer, and the naive truth of what a call must leave."""
 
-    def __init__(
-        self, num_blocks: int = 64, pages=(656, 132), stride_bytes: int = 800, first_byte: int = 0, **options
-    ):
+    def __init__(self, num_blocks: int = 64, pages=(656, 132), stride_bytes: int = 800, first_byte: int = 0, **options):
         self.geometry = slab(num_blocks, list(pages), stride_bytes, first_byte)
         self.memory = torch.empty(self.geometry.storages[0].nbytes, dtype=torch.uint8, device="cuda")
         group_plans = {
             layer.group: plan_segments(self.geometry, groups=[layer.group]) for layer in self.geometry.layers
         }
-        self.zeroer = BlockZeroer(
-            plan_segments(self.geometry), {0: self.memory}, group_plans=group_plans, **options
-        )
+        self.zeroer = BlockZeroer(plan_segments(self.geometry), {0: self.memory}, group_plans=group_plans, **options)
         self.fill()
 
     def fill(self) -> None:
@@ -67,7 +63,7 @@ class Pool:
         for layer in self.geometry.layers:
             if groups is None or layer.group in groups:
                 view = want[layer.byte_offset :].as_strided(layer.shape, layer.stride)
-                view[torch.as_tensor(block_ids, dtype=torch.int64, device="cuda")] = 0
+                view[torch.tensor(list(block_ids), dtype=torch.int64, device="cuda")] = 0
         return want
 
     def assert_zeroed(self, block_ids, groups=None) -> None:
@@ -132,21 +128,68 @@ def test_the_public_launch_writes_the_same(monkeypatch):
     pool.assert_zeroed([2, 3, 9])
 
 
+@pytest.mark.parametrize("ids_per_call", [2, 100], ids=["by value", "through the ring"])
 @pytest.mark.parametrize("calls", [2, 10, 1_000])
-def test_calls_in_flight_share_no_ids(calls):
-    pool = Pool(num_blocks=4_096)
+def test_calls_in_flight_share_no_ids(calls, ids_per_call):
+    num_blocks = 2 * calls * ids_per_call
+    pool = Pool(num_blocks, (16,), 32)
     pool.zeroer.warmup()
-    before_bytes = pool.zeroer._target.ring.nbytes
+    pool.zeroer.zero([num_blocks - 1] * ids_per_call)
+    ring_bytes = pool.zeroer._target.ring.nbytes
     torch.cuda._sleep(HOLD_CYCLES)
     held = torch.cuda.Event()
     held.record()
     for call in range(calls):
-        pool.zeroer.zero([4 * call % 4_096, (4 * call + 1) % 4_096])
+        pool.zeroer.zero(list(range(2 * call * ids_per_call, (2 * call + 1) * ids_per_call)))
     # If the stream was not held, the calls were not in flight together and the test shows nothing.
     assert calls > 10 or not held.query()
-    zeroed = {block for call in range(calls) for block in (4 * call, 4 * call + 1)}
-    pool.assert_zeroed(sorted(zeroed))
-    assert pool.zeroer._target.ring.nbytes == before_bytes
+    zeroed = torch.arange(num_blocks).view(calls, 2, ids_per_call)[:, 0].flatten()
+    pool.assert_zeroed([*zeroed.tolist(), num_blocks - 1])
+    assert pool.zeroer._target.ring.nbytes == ring_bytes
+
+
+@pytest.mark.parametrize("num_ids", [1, 2, 63, 64, 65, 1_000])
+def test_every_number_of_ids(num_ids):
+    pool = Pool(num_blocks=4_096)
+    ids = np.random.default_rng(num_ids).permutation(4_096)[:num_ids]
+    pool.zeroer.zero(ids.tolist())
+    pool.assert_zeroed(ids)
+    pool.fill()
+    pool.zeroer.zero(ids)
+    pool.assert_zeroed(ids)
+
+
+def test_the_tensor_copy_serves_where_the_driver_copy_is_missing(monkeypatch):
+    monkeypatch.setattr(idring, "_driver_copy", None)
+    pool = Pool(num_blocks=512)
+    pool.zeroer.zero(list(range(100, 300)))
+    pool.assert_zeroed(range(100, 300))
+
+
+def test_programs_go_segment_by_segment_where_layers_lie_apart():
+    sizes = [656, 8_448, 3, 41_984]
+    starts = np.cumsum([5, *(100 * size + 11 for size in sizes)]).tolist()
+    layers = [
+        {"name": f"layer.{i}", "storage": 0, "byte_offset": start, "shape": [100, size], "stride": [size, 1],
+         "itemsize": 1, "block_dim": 0}
+        for i, (start, size) in enumerate(zip(starts, sizes, strict=False))
+    ]  # fmt: skip
+    geometry = CacheGeometry.from_dict(
+        {"name": "apart", "num_blocks": 100, "storages": [{"id": 0, "nbytes": starts[-1]}], "layers": layers}
+    )
+    memory = torch.full((starts[-1],), 7, dtype=torch.uint8, device="cuda")
+    zeroer = BlockZeroer(plan_segments(geometry), {0: memory})
+    assert zeroer._job.apart
+    want = memory.clone()
+    ids = torch.tensor([99, 0, 41, 42, 7])
+    for start, size in zip(starts, sizes, strict=False):
+        want[start:].as_strided((100, size), (size, 1))[ids.cuda()] = 0
+    zeroer.zero(ids)
+    assert torch.equal(memory, want)
+    zeroer.zero(torch.tensor([100, -1], device="cuda"))
+    with pytest.raises(IdOutOfRangeError, match="skipped 2 "):
+        zeroer.check()
+    assert torch.equal(memory, want)
 
 
 def test_a_full_ring_waits_and_overwrites_nothing():
@@ -190,8 +233,8 @@ def test_a_stream_that_torch_does_not_own_is_guarded_call_by_call():
     other = torch.cuda.Stream()
     with torch.cuda.stream(torch.cuda.ExternalStream(other.cuda_stream)):
         torch.cuda._sleep(HOLD_CYCLES // 10)
-        pool.zeroer.zero([3])
-        pool.zeroer.zero([4])
+        pool.zeroer.zero([3] * 100)
+        pool.zeroer.zero([4] * 100)
     ring = pool.zeroer._target.ring
     assert sum(map(len, ring._events)) == 2 and not ring._users
     pool.assert_zeroed([3, 4])
@@ -199,17 +242,18 @@ def test_a_stream_that_torch_does_not_own_is_guarded_call_by_call():
 
 def test_the_callers_array_may_be_reused_at_once():
     pool = Pool()
-    ids = np.array([1, 2])
+    few, many = np.array([1, 2]), np.arange(1, 70) % 30
     torch.cuda._sleep(HOLD_CYCLES)
-    pool.zeroer.zero(ids)
-    ids[:] = 50
-    pool.assert_zeroed([1, 2])
+    pool.zeroer.zero(few)
+    pool.zeroer.zero(many)
+    few[:] = many[:] = 50
+    pool.assert_zeroed(range(30))
 
 
 def test_the_ring_outlives_its_zeroer_while_launches_read_it():
     pool = Pool()
     torch.cuda._sleep(HOLD_CYCLES)
-    pool.zeroer.zero([1])
+    pool.zeroer.zero([1] * 100)
     pool.zeroer = None
     reuse = torch.full((SECTIONS * SECTION_IDS,), 9, dtype=torch.int64).pin_memory()
     pool.assert_zeroed([1])
@@ -282,7 +326,7 @@ def test_a_captured_call_replays_its_ids():
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         pool.zeroer.zero([3, 4])
-        pool.zeroer.zero(np.array([60]))
+        pool.zeroer.zero(np.full(100, 60))
     pool.assert_zeroed([])  # a capture runs nothing
     for start in range(0, SECTIONS * SECTION_IDS * 2, 4_096):  # every slot of the ring is used again
         pool.zeroer.zero(np.full(4_096, start % 2, dtype=np.int64))
@@ -373,8 +417,8 @@ def test_cpu_and_gpu_in_one_process():
         BlockZeroer(plan_segments(slab(8, [64], 64)), {0: torch.empty(512, dtype=torch.uint8, device="meta")})
 
 
-def test_wide_stores_where_the_plan_is_aligned():
+def test_the_kernel_that_runs_has_wide_stores():
     pool = Pool(64, (37_376,), 48_000)
-    pool.zeroer.zero([1])
-    (variant,) = pool.zeroer._target._variants.values()
-    assert "st.global.v4.b32" in variant.kernel.asm["ptx"]
+    pool.zeroer.warmup()
+    for variant in pool.zeroer._target._variants.values():
+        assert "st.global.v4.b32" in variant.kernel.asm["ptx"]

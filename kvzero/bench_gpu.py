@@ -1,0 +1,247 @@
+"""The measurements of the bench that need a GPU: device time by graph replay, host time, time to completion."""
+
+from __future__ import annotations
+
+import ctypes
+import statistics
+import time
+from collections.abc import Callable
+from unittest import mock
+
+import numpy as np
+import torch
+
+from .arena import byte_view
+from .audit import audit_plan
+from .bench_sets import BenchSet, Pool, all_sets, layers_apart, slabs
+from .errors import KvzeroError
+from .geometry import CacheGeometry
+from .kernel import IN_ARRAY, CompiledVariant
+from .plan import plan_segments
+from .specimens import PLANNERS, engine, parts
+from .zeroer import BlockZeroer
+
+LAUNCHES_PER_GRAPH = 10
+REPLAYS = 9
+CALLS = 300
+ROUNDS = 9
+ID_COUNTS = (1, 8, 64, 1_024)
+FRESH = "fresh pinned copy and public launch"
+ELEMENTS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def device_us(call: Callable[[], object], launches: int = LAUNCHES_PER_GRAPH) -> float:
+    """Device time of one call, microseconds: median of graph replays, each of `launches` calls."""
+    call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(launches):
+            call()
+    graph.replay()
+    times = []
+    for _ in range(REPLAYS):
+        start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        graph.replay()
+        stop.record()
+        stop.synchronize()
+        times.append(start.elapsed_time(stop) * 1e3 / launches)
+    return statistics.median(times)
+
+
+def host_us(call: Callable[[], object]) -> float:
+    """Time until a call returns, microseconds: median of means over many calls in a row."""
+    times = []
+    for _ in range(ROUNDS + 1):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(CALLS):
+            call()
+        times.append((time.perf_counter() - start) * 1e6 / CALLS)
+    torch.cuda.synchronize()
+    return statistics.median(times[1:])
+
+
+def completion_us(call: Callable[[], object]) -> float:
+    """Time until what a call started is done, microseconds: median."""
+    times = []
+    for _ in range(CALLS):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        call()
+        torch.cuda.synchronize()
+        times.append((time.perf_counter() - start) * 1e6)
+    return statistics.median(times)
+
+
+def driver_memset(memory: torch.Tensor) -> None:
+    """`cudaMemsetAsync` on the current stream, from the driver."""
+    memset = ctypes.CDLL("libcuda.so.1").cuMemsetD8Async
+    memset.argtypes = [ctypes.c_uint64, ctypes.c_ubyte, ctypes.c_size_t, ctypes.c_void_p]
+    code = memset(memory.data_ptr(), 0, len(memory), torch.cuda.current_stream().cuda_stream)
+    if code != 0:
+        raise KvzeroError(detail=f"the driver's memset failed with code {code}")
+
+
+def measure_sets() -> list[dict]:
+    """Every set: ours, the contiguous limits, `index_fill_`, and the eras that can plan it."""
+    results = []
+    for each in all_sets():
+        results.append(_measure_set(each))
+        torch.cuda.empty_cache()
+    return results
+
+
+def _measure_set(each: BenchSet) -> dict:
+    block_ids = each.block_ids()
+    plan = plan_segments(each.geometry)
+    nbytes = plan.bytes_per_block * len(block_ids)
+    contiguous = torch.empty(nbytes, dtype=torch.uint8, device="cuda")
+    memset_us = device_us(lambda: driver_memset(contiguous))
+    zero_us = device_us(contiguous.zero_)
+    pool = Pool(each.geometry, "cuda")
+    zeroer = BlockZeroer(plan, pool.storages)
+    ids = torch.from_numpy(block_ids).cuda()
+    shuffled = ids[torch.randperm(len(ids), device="cuda", generator=torch.Generator("cuda").manual_seed(1))]
+    zeroer.warmup()
+    intact = pool.wrong_bytes(block_ids[:0])
+    zeroer.zero(block_ids)
+    wrong = pool.wrong_bytes(block_ids)
+    ours_us = device_us(lambda: zeroer.zero(ids))
+    shuffled_us = device_us(lambda: zeroer.zero(shuffled))
+    memset_again_us = device_us(lambda: driver_memset(contiguous))
+    wrong += pool.wrong_bytes(block_ids)
+    zeroer.check()
+    job = zeroer._job
+    return {
+        "name": each.name, "num_blocks": each.geometry.num_blocks, "num_ids": len(block_ids), "bytes": nbytes,
+        "segments": len(plan.segments), "full_speed": each.full_speed,
+        "tile_bytes": job.tile_bytes, "store_width_bytes": job.store_width_bytes,
+        "programs": job.num_tiles * len(block_ids), "wrong_bytes": wrong, "warmup_wrote_bytes": intact,
+        "us": {
+            "kvzero": ours_us, "kvzero, ids shuffled": shuffled_us, "driver memset": memset_us,
+            "driver memset again": memset_again_us, "torch zero_": zero_us,
+            "index_fill_ per layer": _index_fill_us(pool, ids),
+        },
+        "of_memset": statistics.mean((memset_us, memset_again_us)) / ours_us, "of_zero_": zero_us / ours_us,
+        "eras": {name: _era(module, pool, block_ids) for name, module in {**PLANNERS, engine.NAME: engine}.items()},
+    }  # fmt: skip
+
+
+def _index_fill_us(pool: Pool, ids: torch.Tensor) -> float | None:
+    """One `index_fill_` for each layer, on elements of the layer's size; None where blocks are not one index."""
+    views = pool.geometry.select()
+    if any(view.kernel_blocks_per_block != 1 for view in views):
+        return None
+    tensors = []
+    for view in views:
+        data = pool.storages[view.storage]
+        if view.itemsize in ELEMENTS and view.byte_offset % view.itemsize == len(data) % view.itemsize == 0:
+            elements = data.view(ELEMENTS[view.itemsize])[view.byte_offset // view.itemsize :]
+            tensors.append(elements.as_strided(view.shape, view.stride))
+        else:
+            tensors.append(byte_view(view, data))
+    pairs = list(zip(tensors, views, strict=True))
+    return device_us(lambda: [tensor.index_fill_(view.block_dim, ids, 0) for tensor, view in pairs], launches=2)
+
+
+def _era(module, pool: Pool, block_ids: np.ndarray) -> dict:
+    """An old kernel's device time, where its planner takes the layout and stays inside the memory."""
+    geometry, ids = pool.geometry, block_ids.tolist()
+    try:
+        plan = module.plan(geometry)
+        ends = [geometry.num_blocks - 1, 0, geometry.num_blocks // 2]
+        audit = audit_plan(plan, geometry, sorted(set(ends)))
+        launch = module.launch(plan, len(ids))
+    except KvzeroError as error:
+        return {"refused": error.rule}
+    result = {
+        "programs": launch.programs,
+        "empty_programs": launch.empty_programs_per_block * len(ids),
+        "written_per_needed": plan.bytes_per_block / plan.needed_bytes_per_block,
+        "missed": audit.missed_bytes > 0,
+        "stomped": audit.stomped_bytes > 0,
+        "overrun": audit.overrun_bytes > 0,
+    }
+    if audit.overrun_bytes == 0:
+        # Its tables are made once, so that the graph holds its kernel alone.
+        tables = parts.tables(plan, pool.storages, ids)
+        with mock.patch.object(parts, "tables", lambda *_: tables):
+            result["us"] = device_us(lambda: module.write(plan, pool.storages, ids), launches=2)
+    return result
+
+
+def measure_host() -> list[dict]:
+    """What a call costs the host: ours, and a fresh pinned tensor, an asynchronous copy and a public launch."""
+    one_storage = slabs("1 storage", 1_024, 1_024, 4_096, 4, 1)
+    many_storages = layers_apart("122 storages", [4_096] * 122, 1_024)
+    rows = [_measure_calls(one_storage, num_ids) for num_ids in ID_COUNTS]
+    rows.append(_measure_calls(many_storages, 1))
+    rows.append(_measure_calls(one_storage, 1, fast=False))
+    return rows
+
+
+def _measure_calls(geometry: CacheGeometry, num_ids: int, fast: bool = True) -> dict:
+    pool = Pool(geometry, "cuda")
+    zeroer = BlockZeroer(plan_segments(geometry), pool.storages)
+    zeroer.warmup()
+    job, target = zeroer._job, zeroer._target
+    for variant in target._variants.values():
+        variant.fast = variant.fast and fast
+    by_array = CompiledVariant(job.tile_bytes, job.store_width_bytes, job.apart, IN_ARRAY, torch.int64)
+    by_array.fast = False
+    as_list = np.random.default_rng(num_ids).permutation(geometry.num_blocks)[:num_ids].tolist()
+    as_array, on_gpu = np.array(as_list), torch.tensor(as_list, device="cuda")
+
+    def fresh() -> None:
+        ids = torch.tensor(as_list, dtype=torch.int64, pin_memory=True).to("cuda", non_blocking=True)
+        counts = job.num_tiles, num_ids, job.num_blocks
+        by_array.launch(0, job.table_address, ids.data_ptr(), target._refused_address, *counts)
+
+    calls = {
+        FRESH: fresh,
+        "kvzero, list": lambda: zeroer.zero(as_list),
+        "kvzero, array": lambda: zeroer.zero(as_array),
+        "kvzero, ids on the GPU": lambda: zeroer.zero(on_gpu),
+    }
+    wrong = 0
+    for call in calls.values():
+        pool.refill()
+        call()
+        wrong += pool.wrong_bytes(as_array)
+    host = {name: host_us(call) for name, call in calls.items()}
+    return {
+        "pool": geometry.name, "num_ids": num_ids, "launch": "fast" if fast else "public", "wrong_bytes": wrong,
+        "host_us": host, "completion_us": {name: completion_us(call) for name, call in calls.items()},
+        "list_of_fresh": host["kvzero, list"] / host[FRESH], "array_of_fresh": host["kvzero, array"] / host[FRESH],
+    }  # fmt: skip
+
+
+def measure_warmup() -> dict:
+    """Seconds of `warmup` in this process: the first, then with everything compiled."""
+    geometry = slabs("warm-up", 4_104, 4_104, 64, 4, 1)  # an alignment that no set above uses
+    pool = Pool(geometry, "cuda")
+    seconds = []
+    for _ in range(2):
+        zeroer = BlockZeroer(plan_segments(geometry), pool.storages)
+        start = time.perf_counter()
+        zeroer.warmup()
+        seconds.append(time.perf_counter() - start)
+    wrong = pool.wrong_bytes(np.empty(0, np.int64))
+    return {"first_seconds": seconds[0], "second_seconds": seconds[1], "wrote_bytes": wrong}
+
+
+def conditions() -> dict:
+    """The GPU and its driver; the bench sets no clock and no power limit."""
+    properties = torch.cuda.get_device_properties(0)
+    version = ctypes.c_int()
+    ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version))
+    return {
+        "gpu": properties.name,
+        "multiprocessors": properties.multi_processor_count,
+        "memory_bytes": properties.total_memory,
+        "cuda": torch.version.cuda,
+        "driver_cuda_version": version.value,
+        "clocks": "as found, not set",
+    }

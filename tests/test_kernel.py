@@ -1,0 +1,109 @@
+"""The kernel itself: what the compiler makes of it, on any machine, and that both ways of launching agree."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from kvzero import kernel
+from kvzero.kernel import VALUES, jit_both, zero_tiles_compiled
+
+HOPPER = GPUTarget("cuda", 90, 32)
+
+
+def compiled(store_width_bytes: int, apart: bool, ids: int, tile_bytes: int = 4096):
+    """The kernel compiled for a GPU that need not be here."""
+    signature = {"tiles_ptr": "*i64", "ids_ptr": "*i64", "refused_ptr": "*i64"}
+    signature |= {"num_tiles": "i32", "num_ids": "i32", "num_blocks": "i64"}
+    signature |= {f"v{i}": "i64" for i in range(VALUES)}
+    constants = {"TILE_BYTES": tile_bytes, "STORE_WIDTH": store_width_bytes, "APART": apart, "IDS": ids}
+    source = ASTSource(zero_tiles_compiled, signature | dict.fromkeys(constants, "constexpr"), constants)
+    return triton.compile(source, target=HOPPER, options={"num_warps": 2})
+
+
+@pytest.mark.parametrize("ids", [kernel.IN_ARRAY, kernel.COUNTED, kernel.BY_VALUE])
+@pytest.mark.parametrize("apart", [True, False])
+def test_aligned_plans_get_16_byte_stores_and_no_other(apart, ids):
+    stores = re.findall(r"st\.global\.(\S+)", compiled(16, apart, ids).asm["ptx"])
+    # The one 8-byte store reports a refused id.
+    assert stores.count("b64") == 1 and set(stores) == {"v4.b32", "b64"}
+
+
+@pytest.mark.parametrize(("width_bytes", "narrow"), [(8, "b64"), (4, "b32"), (2, "b16"), (1, "b8")])
+def test_odd_plans_get_16_byte_stores_between_their_ends(width_bytes, narrow):
+    stores = re.findall(r"st\.global\.(\S+)", compiled(width_bytes, True, kernel.IN_ARRAY).asm["ptx"])
+    assert "v4.b32" in stores and set(stores) <= {"v4.b32", "b64", narrow}
+
+
+def test_without_the_hints_the_stores_are_narrow():
+    """The discriminator of the two tests above: what an address out of a table gets by itself."""
+    source = ASTSource(_unhinted, {"address_ptr": "*i64", "words": "i32"}, {})
+    stores = re.findall(r"st\.global\.(\S+)", triton.compile(source, target=HOPPER).asm["ptx"])
+    assert stores and set(stores) == {"b32"}
+
+
+@triton.jit
+def _unhinted(address_ptr, words):
+    word = tl.arange(0, 1024)
+    tl.store(tl.load(address_ptr).to(tl.pointer_type(tl.int32)) + word, 0, mask=word < words)
+
+
+def test_the_fast_launch_passes_what_the_public_one_passes():
+    """`CompiledKernel[grid](...)` is public; what it hands to `run` in this Triton is what our fast launch must."""
+    binary = compiled(16, True, kernel.BY_VALUE)
+    calls = []
+    binary._run = lambda *arguments: calls.append(arguments)
+    binary.module = binary.function = 1  # as if loaded: there may be no GPU here to load it on
+    arguments = (11, 12, 13, 4, 2, 64, *range(VALUES), 4096, 16, True, kernel.BY_VALUE)
+    try:
+        binary[(8, 1, 1)](*arguments, stream=77)
+        kernel.fast_launch(binary, 8, 77, *arguments)
+    finally:
+        binary.module = None
+    public, fast = calls
+    # Positions 6 to 8 are a profiler's: launch metadata, and two hooks, which are empty here.
+    assert fast[:6] == public[:6] and fast[9:] == public[9:] == arguments
+    assert not kernel._launch_hooks()
+
+
+def test_a_profilers_hook_gets_the_public_launch(monkeypatch):
+    monkeypatch.setattr(triton.knobs.runtime, "launch_enter_hook", lambda *_: None)
+    assert kernel._launch_hooks()
+
+
+def test_this_version_is_one_that_was_looked_at_or_falls_back():
+    assert kernel.TRITON_VERSION in kernel.FAST_LAUNCH_VERSIONS or kernel.TRITON_VERSION > (3, 9)
+
+
+@pytest.mark.parametrize("setting", [None, "0", "1"])
+def test_compiled_and_interpreted_whatever_the_environment_says(setting):
+    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+    if setting is not None:
+        environment["TRITON_INTERPRET"] = setting
+    code = (
+        "import os; from kvzero.kernel import zero_tiles_compiled as c, zero_tiles_interpreted as i;"
+        "print(type(c).__name__, type(i).__name__, os.environ.get('TRITON_INTERPRET'))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["JITFunction", "InterpretedFunction", str(setting)]
+
+
+def test_an_interpreted_kernel_runs_on_cpu_tensors():
+    _, interpreted = jit_both(_add_one)
+    numbers = torch.zeros(8, dtype=torch.int32)
+    interpreted[(8,)](numbers)
+    assert numbers.tolist() == [1] * 8
+
+
+def _add_one(numbers_ptr):
+    place = numbers_ptr + tl.program_id(0)
+    tl.store(place, tl.load(place) + 1)

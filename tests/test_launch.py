@@ -1,0 +1,105 @@
+"""Launch arithmetic: tiles cover each segment once, none is empty, launches stay inside the device's limits."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvzero import geometries
+from kvzero.errors import LaunchTooLargeError
+from kvzero.geometry import CacheGeometry
+from kvzero.launch import (
+    AMD,
+    CUDA,
+    HEAD,
+    TAIL,
+    DeviceLimits,
+    launch_for,
+    lies_apart,
+    tile_bytes_for,
+    tile_rows,
+)
+from kvzero.plan import plan_segments
+
+
+def apart(num_blocks: int, pages: list[int]):
+    """The plan of one array of blocks for each page size, one storage each."""
+    layers = [
+        {"name": f"layer.{i}", "storage": i, "byte_offset": 0, "shape": [num_blocks, page], "stride": [page, 1],
+         "itemsize": 1, "block_dim": 0}
+        for i, page in enumerate(pages)
+    ]  # fmt: skip
+    storages = [{"id": i, "nbytes": num_blocks * page} for i, page in enumerate(pages)]
+    data = {"name": "apart", "num_blocks": num_blocks, "storages": storages, "layers": layers}
+    return plan_segments(CacheGeometry.from_dict(data))
+
+
+@given(
+    st.lists(st.integers(1, 70_000), min_size=1, max_size=5),
+    st.sampled_from([32, 64, 4096, 8192, 1 << 18]),
+)
+def test_tiles_cover_every_segment_once_and_none_is_empty(pages, tile_bytes):
+    plan = apart(3, pages)
+    seen = [[] for _ in plan.segments]
+    for segment, offset, nbytes, ends in tile_rows(plan, tile_bytes).tolist():
+        assert 0 < nbytes <= tile_bytes
+        assert bool(ends & HEAD) == (offset == 0)
+        assert bool(ends & TAIL) == (offset + nbytes == plan.segments[segment].span_bytes)
+        seen[segment] += range(offset, offset + nbytes)
+    assert seen == [list(range(segment.span_bytes)) for segment in plan.segments]
+
+
+def test_the_launch_that_overflowed_is_inside_every_limit():
+    # 91 pages of 9,344 words and 90 of 292, 6,870 ids: 2,904,745,920 programs in a flat grid of the longest page
+    # and the shortest page's chunk (vLLM #52058), 12,434,700 in the masked grid that followed, 45 % of them empty.
+    plan = apart(6_870, [9_344 * 4] * 91 + [292 * 4] * 90)
+    assert plan.bytes_per_block * plan.num_blocks == 24_088_528_320
+    for limits in CUDA, AMD:
+        launch = launch_for(plan, limits=limits)
+        assert (launch.programs_per_block, launch.empty_programs_per_block) == (1_000, 0)
+        assert (launch.programs, launch.launches, launch.grid) == (6_870_000, 1, (6_870_000, 1, 1))
+        assert launch.programs <= limits.max_programs
+
+
+def test_a_call_that_exceeds_a_launch_is_split():
+    plan = apart(1_000, [8192, 4000])
+    launch = launch_for(plan, 1_000, DeviceLimits("small", max_grid_x=301, threads_per_warp=32))
+    assert launch.programs_per_block == 3
+    assert (launch.launches, launch.grid, launch.programs) == (10, (300, 1, 1), 3_000)
+
+
+def test_a_block_that_exceeds_a_launch_is_refused_with_both_numbers():
+    plan = apart(2, [4096 * 11])
+    with pytest.raises(LaunchTooLargeError) as caught:
+        launch_for(plan, limits=DeviceLimits("tiny", max_grid_x=10, threads_per_warp=32))
+    assert (caught.value.programs_per_block, caught.value.limit_programs) == (11, 10)
+
+
+def test_amd_counts_threads_over_the_whole_launch():
+    assert CUDA.max_programs == 2**31 - 1
+    assert AMD.max_programs == (2**32 - 1) // 256
+    launch = launch_for(apart(10**9, [4096]), limits=AMD)
+    assert launch.grid[0] * 4 * 64 < 2**32 and launch.launches == 60
+
+
+@pytest.mark.parametrize(
+    ("pages", "tile_bytes"),
+    [([1], 32), ([100], 128), ([4096], 4096), ([4224], 8192), ([41_984, 8_448], 4096), ([1152], 2048)],
+)
+def test_the_tile_fits_the_pages(pages, tile_bytes):
+    assert tile_bytes_for(apart(4, pages)) == tile_bytes
+
+
+@pytest.mark.parametrize("name", geometries.names())
+def test_no_real_dump_has_an_empty_program(name):
+    plan = plan_segments(geometries.load(name))
+    launch = launch_for(plan)
+    assert launch.empty_programs_per_block == 0 and launch.programs == launch.programs_per_block * plan.num_blocks
+    assert launch.programs_per_block * launch.tile_bytes >= plan.bytes_per_block
+    assert launch.to_dict()["grid"] == [launch.programs, 1, 1]
+
+
+def test_order_follows_the_layout():
+    assert lies_apart(plan_segments(geometries.load("gptoss_18sw_18full__LBNHC")))
+    assert not lies_apart(plan_segments(geometries.load("dsv4_c4_mla_only__BLHNC")))

@@ -1,0 +1,287 @@
+"""`BlockZeroer` through the interpreter: exact bytes against naive indexing, and everything that is refused."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import oracle
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import engine_layouts
+
+from kvzero import geometries, launch
+from kvzero.errors import (
+    IdOutOfRangeError,
+    IdTypeError,
+    KvzeroError,
+    PlanMismatchError,
+    StorageDeviceError,
+    StorageMissingError,
+    StorageMovedError,
+    StorageSizeError,
+    UnknownGroupError,
+    UnprovenPlanError,
+)
+from kvzero.geometry import CacheGeometry
+from kvzero.ids import ArgumentIds
+from kvzero.kernel import MOST_BY_VALUE
+from kvzero.plan import Plan, plan_segments
+from kvzero.zeroer import BlockZeroer
+
+
+def slab(num_blocks: int = 6, pages=(37, 20), stride_bytes: int = 61, first_byte: int = 3) -> CacheGeometry:
+    """Odd pages side by side in a slab, each a group of its own."""
+    starts = np.cumsum([first_byte, *pages[:-1]]).tolist()
+    layers = [
+        {"name": f"layer.{i}", "storage": "slab", "byte_offset": start, "shape": [num_blocks, page],
+         "stride": [stride_bytes, 1], "itemsize": 1, "block_dim": 0, "group": i}
+        for i, (start, page) in enumerate(zip(starts, pages, strict=True))
+    ]  # fmt: skip
+    storages = [{"id": "slab", "nbytes": first_byte + num_blocks * stride_bytes}]
+    return CacheGeometry.from_dict({"name": "slab", "num_blocks": num_blocks, "storages": storages, "layers": layers})
+
+
+def dirty(geometry: CacheGeometry, shift_bytes: int = 0) -> dict:
+    """Memory in which no byte is zero, starting `shift_bytes` after an aligned address."""
+    return {
+        storage.id: (torch.arange(storage.nbytes + shift_bytes) % 251 + 1).to(torch.uint8)[shift_bytes:]
+        for storage in geometry.storages
+    }
+
+
+def assert_zeroed(geometry: CacheGeometry, memory: dict, block_ids, shift_bytes: int = 0, **selection) -> None:
+    must = oracle.needed(geometry, block_ids, **selection)
+    for storage, before in dirty(geometry, shift_bytes).items():
+        assert torch.equal(memory[storage], before.masked_fill(must[storage], 0)), storage
+
+
+@given(engine_layouts(), st.data())
+def test_exactly_the_needed_bytes_of_any_layout(geometry, data):
+    block_ids = data.draw(st.lists(st.integers(0, geometry.num_blocks - 1), max_size=4))
+    shift_bytes = data.draw(st.integers(0, 16))
+    tile_bytes = data.draw(st.sampled_from([32, 64, None]))
+    memory = dirty(geometry, shift_bytes)
+    BlockZeroer(plan_segments(geometry), memory, tile_bytes=tile_bytes).zero(block_ids)
+    assert_zeroed(geometry, memory, block_ids, shift_bytes)
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.integers(1, 200), min_size=1, max_size=3),
+    st.integers(0, 20),
+    st.integers(0, 20),
+    st.integers(0, 15),
+    st.sampled_from([32, 64, 128]),
+)
+def test_ragged_ends_at_any_alignment(pages, pad_bytes, first_byte, shift_bytes, tile_bytes):
+    geometry = slab(4, pages, sum(pages) + pad_bytes, first_byte)
+    memory = dirty(geometry, shift_bytes)
+    BlockZeroer(plan_segments(geometry), memory, tile_bytes=tile_bytes).zero([3, 1])
+    assert_zeroed(geometry, memory, [1, 3], shift_bytes)
+
+
+@pytest.mark.parametrize(
+    "name", ["dsv4_c4_mla_only__BLHNC", "numblocks1__LHBNC", "nvfp4__BLNHC", "qwen35_544_fa__LBNHC"]
+)
+def test_real_dumps(name):
+    geometry = geometries.load(name)
+    memory = dirty(geometry)
+    BlockZeroer(plan_segments(geometry), memory).zero([geometry.num_blocks - 1])
+    assert_zeroed(geometry, memory, [geometry.num_blocks - 1])
+
+
+@pytest.mark.parametrize(
+    "make",
+    [list, tuple, np.array, lambda ids: np.array(ids, dtype=np.uint8), torch.tensor, lambda ids: np.array(ids)[::-1],
+     lambda ids: [np.int32(block_id) for block_id in ids]],
+)  # fmt: skip
+def test_ids_of_every_kind(make):
+    geometry = slab()
+    memory = dirty(geometry)
+    BlockZeroer(plan_segments(geometry), memory).zero(make([5, 1, 1]))
+    assert_zeroed(geometry, memory, [1, 5])
+
+
+@pytest.mark.parametrize("nothing", [[], (), np.array([]), torch.tensor([], dtype=torch.int64), range(0), {}])
+def test_no_ids_do_nothing(nothing):
+    geometry = slab()
+    memory = dirty(geometry)
+    BlockZeroer(plan_segments(geometry), memory).zero(nothing)
+    assert_zeroed(geometry, memory, [])
+
+
+@pytest.mark.parametrize(
+    ("ids", "block_id"),
+    [([6], 6), ([0, -1], -1), (np.array([1, 6, 7]), 6), (torch.tensor([-9]), -9), ([2**63], 2**63),
+     ([-(2**70)], -(2**70)), (np.array([2**64 - 1], dtype=np.uint64), 2**64 - 1), (range(3, 8), 6)],
+)  # fmt: skip
+def test_a_bad_id_is_refused_before_anything_is_written(ids, block_id):
+    geometry = slab()
+    memory = dirty(geometry)
+    with pytest.raises(IdOutOfRangeError) as caught:
+        BlockZeroer(plan_segments(geometry), memory).zero(ids)
+    facts = caught.value
+    assert (facts.block_id, facts.capacity_blocks, facts.storage, facts.base_bytes) == (block_id, 6, "slab", 3)
+    assert_zeroed(geometry, memory, [])
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [[1.0], [True], [0, False], ["1"], "12", b"1", 3, None, [None], np.array([1.0]), np.array([True]), np.array(3),
+     np.array([[1]]), torch.tensor([1.5]), torch.tensor([[1]]), torch.tensor([True]), {1, 2}],
+)  # fmt: skip
+def test_ids_that_are_not_whole_numbers_are_refused(ids):
+    geometry = slab()
+    memory = dirty(geometry)
+    with pytest.raises(IdTypeError):
+        BlockZeroer(plan_segments(geometry), memory).zero(ids)
+    assert_zeroed(geometry, memory, [])
+
+
+def test_ids_per_group_clear_only_the_owners_views():
+    geometry = slab()
+    memory = dirty(geometry)
+    plans = {group: plan_segments(geometry, groups=[group]) for group in (0, 1)}
+    zeroer = BlockZeroer(plan_segments(geometry), memory, group_plans=plans)
+    for wrong, error in (({0: [1], 1: [6]}, IdOutOfRangeError), ({0: [1], 2: [1]}, UnknownGroupError)):
+        with pytest.raises(error):
+            zeroer.zero(wrong)
+        assert_zeroed(geometry, memory, [])
+    zeroer.zero({0: [1, 2], 1: [4]})
+    want = dirty(geometry)["slab"]
+    want[oracle.needed(geometry, [1, 2], groups=[0])["slab"] | oracle.needed(geometry, [4], groups=[1])["slab"]] = 0
+    assert torch.equal(memory["slab"], want)
+
+
+@pytest.mark.parametrize("name", ["dsv4_c4_full__BLHNC", "gptoss_18sw_18full__LBNHC"])
+def test_bytes_that_overlaid_groups_share_are_each_groups(name):
+    geometry = geometries.load(name)
+    group = sorted({view.group for view in geometry.layers if view.zeroed})[-1]
+    memory = dirty(geometry)
+    zeroer = BlockZeroer(plan_segments(geometry), memory, group_plans={group: plan_segments(geometry, groups=[group])})
+    zeroer.zero({group: [1]})
+    assert_zeroed(geometry, memory, [1], groups=[group])
+
+
+def test_plans_that_are_no_proof_or_of_another_pool_are_refused():
+    geometry = slab()
+    plan = plan_segments(geometry)
+    unproven = Plan("uniform-page", plan.name, 6, plan.storages, plan.segments, plan.needed_bytes_per_block)
+    with pytest.raises(UnprovenPlanError):
+        BlockZeroer(unproven, dirty(geometry))
+    with pytest.raises(UnprovenPlanError):
+        BlockZeroer(plan, dirty(geometry), group_plans={0: unproven})
+    with pytest.raises(PlanMismatchError):
+        BlockZeroer(plan, dirty(geometry), group_plans={0: plan_segments(slab(num_blocks=5))})
+
+
+def test_memory_must_fit_the_plan():
+    geometry = slab()
+    plan, memory = plan_segments(geometry), dirty(geometry)
+    with pytest.raises(StorageMissingError):
+        BlockZeroer(plan, {"other": memory["slab"]})
+    with pytest.raises(StorageSizeError) as caught:
+        BlockZeroer(plan, {"slab": memory["slab"][1:].clone()})
+    assert (caught.value.nbytes, caught.value.given_nbytes) == (369, 368)
+    with pytest.raises(StorageDeviceError):
+        BlockZeroer(plan, {"slab": torch.empty(369, dtype=torch.uint8, device="meta")})
+
+
+def test_any_view_stands_for_its_whole_storage():
+    geometry = slab(8, (64,), 64, 0)
+    whole = dirty(geometry)["slab"]
+    for memory in (whole.view(torch.float32)[4:12], whole.untyped_storage(), whole):
+        BlockZeroer(plan_segments(geometry), {"slab": memory}).zero([2])
+        assert_zeroed(geometry, {"slab": whole}, [2])
+        whole.copy_(dirty(geometry)["slab"])
+
+
+@pytest.mark.parametrize("move", ["freed", "resized"])
+def test_memory_that_is_gone_is_noticed_before_anything_is_written(move):
+    geometry = slab(8, (64,), 64, 0)
+    memory = dirty(geometry)
+    zeroer = BlockZeroer(plan_segments(geometry), memory)
+    kept = memory.pop("slab")
+    zeroer.zero([1])  # the zeroer did not need the mapping
+    if move == "freed":
+        del kept
+        gc.collect()
+    else:
+        kept.untyped_storage().resize_(0)
+        kept.untyped_storage().resize_(1 << 20)
+    for act in (lambda: zeroer.zero([1]), lambda: zeroer.zero([]), zeroer.warmup, zeroer.check):
+        with pytest.raises(StorageMovedError) as caught:
+            act()
+        assert caught.value.storage == "slab" and move in str(caught.value)
+
+
+def test_a_zeroer_keeps_no_memory_alive():
+    geometry = slab()
+    memory = dirty(geometry)
+    reference = torch.multiprocessing.reductions.StorageWeakRef(memory["slab"].untyped_storage())
+    zeroer = BlockZeroer(plan_segments(geometry), memory)
+    memory.clear()
+    gc.collect()
+    assert reference.expired() and zeroer.plan.num_blocks == 6
+
+
+def test_warmup_and_check_leave_every_byte():
+    geometry = slab()
+    memory = dirty(geometry)
+    zeroer = BlockZeroer(plan_segments(geometry), memory)
+    zeroer.warmup()
+    zeroer.check()
+    assert_zeroed(geometry, memory, [])
+
+
+def test_graphs_need_a_gpu_and_say_so():
+    zeroer = BlockZeroer(plan_segments(slab()), memory := dirty(slab()))
+    for act in (lambda: zeroer.replayable_ids(4), lambda: zeroer.reserve_for_capture(4)):
+        with pytest.raises(StorageDeviceError):
+            act()
+    assert memory
+
+
+def test_a_call_is_split_where_a_launch_is_too_small(monkeypatch):
+    monkeypatch.setattr(launch.CUDA.__class__, "max_programs", property(lambda limits: 2))
+    geometry = slab(6, (40,), 61, 3)
+    memory = dirty(geometry)
+    BlockZeroer(plan_segments(geometry), memory, tile_bytes=32).zero([0, 2, 5])
+    assert_zeroed(geometry, memory, [0, 2, 5])
+
+
+def test_far_blocks_past_4_gib_and_2_to_the_31_words():
+    stride_bytes, num_blocks = 1 << 20, 9_300  # 9.75 GB, of which only the pages touched become real
+    geometry = slab(num_blocks, (4_096,), stride_bytes, 0)
+    memory = torch.empty(geometry.storages[0].nbytes, dtype=torch.uint8)
+    rows = memory.view(num_blocks, stride_bytes)
+    ids = [0, 4_095, 4_096, 8_192, num_blocks - 1]
+    near = [block + step for block in ids for step in (-1, 0, 1) if 0 <= block + step < num_blocks]
+    for block in near:
+        rows[block, :8_192] = 7
+    BlockZeroer(plan_segments(geometry), {"slab": memory}).zero(ids)
+    for block in near:
+        assert (rows[block, :4_096] == (0 if block in ids else 7)).all() and (rows[block, 4_096:8_192] == 7).all()
+
+
+@given(st.lists(st.integers(-3, 2**33), min_size=1, max_size=MOST_BY_VALUE), st.sampled_from([8, 2**31]))
+def test_ids_as_arguments_arrive_as_they_are_or_are_refused(ids, num_blocks):
+    packer = ArgumentIds()
+    packer.pack([7] * MOST_BY_VALUE, 8)  # what an earlier call left behind must not show
+    for given_ids in ids, np.array(ids):
+        values = packer.pack(given_ids, num_blocks)
+        inside = all(0 <= block_id < num_blocks for block_id in ids)
+        assert (values is not None) == inside
+        if inside:
+            assert [values[i // 2] >> 32 * (i % 2) & 0xFFFFFFFF for i in range(len(ids))] == ids
+
+
+def test_every_error_names_its_rule():
+    geometry = slab()
+    memory = dirty(geometry)
+    with pytest.raises(KvzeroError) as caught:
+        BlockZeroer(plan_segments(geometry), memory).zero([6])
+    assert caught.value.to_dict()["rule"] == "id-out-of-range" and "ids 0 to 5" in str(caught.value)
