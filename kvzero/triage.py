@@ -26,6 +26,7 @@ ENGINE = "engine"
 # Scanned one by one: in a small pool the smallest block id is then exact whatever the strides.
 SCANNED_BLOCKS = 16
 FAULTS = ("refuses", "overrun", "stomped", "missed", "pad", "launch")
+GRAVEST_FIRST = ("overrun", "stomped", "missed", "launch", "refuses")  # silent damage before a clear stop
 # The change that opened each era; #51749 (which layers are zeroed) came a day before #52058 (the launch).
 OPENED_BY = {
     "page-per-segment": {"": "#49704"},
@@ -149,9 +150,12 @@ class Triage:
         return since
 
     def worst(self) -> Finding | None:
-        """What to look at first: the engine's plan if it is wrong, else the newest era that is."""
-        wrong = [finding for finding in (*self.eras, self.engine) if finding is not None and not finding.ok]
-        return wrong[-1] if wrong else None
+        """What to look at first: the engine's plan if it is wrong, else the newest of the eras with the gravest fault."""
+        if self.engine and not self.engine.ok:
+            return self.engine
+        wrong = [finding for finding in self.eras if not finding.ok]
+        gravest = {kind: [finding for finding in wrong if finding.fault(kind)] for kind in GRAVEST_FIRST}
+        return next((findings[-1] for findings in gravest.values() if findings), None)
 
     def finding(self, planner: str) -> Finding:
         """The finding of one planner, "engine" included; raises KeyError."""
@@ -262,14 +266,14 @@ def judge_planner(geometry: CacheGeometry, planner: str, seen: dict | None = Non
     audits = [replace(audit, planner=planner) for audit in seen[plan.segments]]
     faults = [fault for kind in FAULTS[1:5] if (fault := _worst(kind, audits)) is not None]
     programs = empty = most_on_amd = None
-    per_block = module.launch(plan, 1, None).programs_per_block
-    if per_block:  # an old planner may find pages of no bytes
-        most_on_amd = AMD.max_programs // per_block
-    try:
-        launch = module.launch(plan, geometry.num_blocks, CUDA)
-        programs, empty = launch.programs, launch.empty_programs_per_block * geometry.num_blocks
-    except KvzeroError as error:
-        faults.append(Fault("launch", error=error.to_dict()))
+    # An old planner may find no layer that it zeroes, or pages of no bytes: then there is nothing to launch.
+    if plan.bytes_per_block and module.launch(plan, 1, None).programs_per_block:
+        most_on_amd = AMD.max_programs // module.launch(plan, 1, None).programs_per_block
+        try:
+            launch = module.launch(plan, geometry.num_blocks, CUDA)
+            programs, empty = launch.programs, launch.empty_programs_per_block * geometry.num_blocks
+        except KvzeroError as error:
+            faults.append(Fault("launch", error=error.to_dict()))
     wrong = [audit for audit in audits if not audit.ok]
     return Finding(
         planner=planner,

@@ -88,6 +88,8 @@ def _lines(finding: Finding, report: Triage) -> list[str]:
         dates = f"{MERGED[opened]} to {MERGED[closed]}"
         title = f"  {finding.planner}, {finding.era} ({dates}): {'right' if finding.ok else 'WRONG'}"
     lines = [title + (f"; {_cost(finding)}" if finding.segments else "")]
+    if not finding.segments and not finding.fault("refuses"):
+        lines.append("    zeroes no layer of this cache: it knew only full attention.")
     for fault in finding.faults:
         fix = ""
         if finding.planner != "engine" and not fault.harmless:

@@ -209,6 +209,18 @@ def test_the_smallest_geometry_still_shows_it(name, planner, views, blocks):
             assert not {fault.kind for fault in fewer.faults} >= wrong, f"{view.name} was not needed"
 
 
+def test_a_cache_that_an_era_does_not_zero_at_all():
+    """Sliding-window layers alone: nothing to launch before #51749, and every byte stays dirty."""
+    full = geometries.load("dsv4_c4_mla_only__BLHNC").to_dict()
+    for layer in full["layers"]:
+        layer["spec_kind"] = "sliding_window"
+    report = triage(CacheGeometry.from_dict(full))
+    finding = report.finding("stride-and-span")
+    assert (finding.segments, finding.programs) == (0, None)
+    assert (finding.fault("missed").count_bytes, finding.fault("missed").fixed_by) == (149_504, "#51749")
+    assert "zeroes no layer" in report.text()
+
+
 def test_nothing_to_shrink_is_said():
     with pytest.raises(NothingToShrinkError):
         shrink(geometries.load("dsv4_c4_mla_only__BLHNC"), "stride-and-span")

@@ -41,7 +41,7 @@ def add_parser(subparsers) -> None:
     parser.add_argument("--html", metavar="FILE", help="also write the report as one HTML page")
     parser.add_argument("--shrink", metavar="FILE", help="also write the smallest geometry that shows the fault")
     parser.add_argument(
-        "--planner", metavar="NAME", help="whose fault to shrink (default: the engine's, else the newest era's)"
+        "--planner", metavar="NAME", help="whose fault to shrink (default: the engine's, else the gravest)"
     )
     parser.set_defaults(run=run)
 
