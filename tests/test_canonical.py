@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -167,3 +168,9 @@ def test_what_is_not_json_is_named():
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_committed_notebook_is_canonical(path):
     assert problems(path.read_text(encoding="utf-8"), path.stem) == []
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_links_to_other_notebooks_lead_somewhere(path):
+    linked = set(re.findall(r"\]\(([\w-]+\.ipynb)", path.read_text(encoding="utf-8")))
+    assert sorted(name for name in linked if not (path.parent / name).is_file()) == []

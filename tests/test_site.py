@@ -14,6 +14,7 @@ FIGURE = f"""\
 from IPython.display import display
 bundle = {{"image/png": "{PIXEL}", "text/plain": "map\\n[0] a < b"}}
 display(bundle, raw=True, metadata={{"image/png": {{"alt": "block 98 wipes block 99 & more"}}}})"""
+COVER = FIGURE.replace("block 98 wipes block 99", "the same")
 EXPLORER = "import ipywidgets\nipywidgets.IntSlider(description='block')"
 SOLUTION = 'print("the solution")'
 STORY = """\
@@ -31,13 +32,17 @@ def site(tmp_path_factory):
     """Two notebooks, run and written as a site by the command."""
     folder, out = tmp_path_factory.mktemp("notebooks"), tmp_path_factory.mktemp("out")
     first = write_notebook(
-        folder / "01_a.ipynb", [FIGURE, EXPLORER, SOLUTION], tags={0: "parameters", 4: "solution"}
+        folder / "01_a.ipynb",
+        [FIGURE, EXPLORER, SOLUTION, COVER],
+        tags={0: "parameters", 4: "solution", 5: "cover"},
     )
     _prepend(first, STORY, "![a drawing](images/map.png)")
     (folder / "images").mkdir()
     (folder / "images" / "map.png").write_bytes(b"picture")
     second = write_notebook(folder / "02_b.ipynb", claims='v.claim("2 < 1", measured=2, expected=1)')
-    _prepend(second, "# Second\n\nMore.", "## 1 Symptom\n\nBack to [it](01_a.ipynb).")
+    _prepend(
+        second, "# Second\n\nMore.", "## 1 Symptom\n\nBack to [it](01_a.ipynb), on to [*gone*](03_c.ipynb#x)."
+    )
     assert main(["run", str(first), str(second), "--device", "cpu", "-o", str(out), "--html"]) == 1
     return out / "site"
 
@@ -61,10 +66,12 @@ def test_the_site_is_whole_described_and_fetches_nothing(site):
 def test_a_page_carries_text_pictures_and_folded_solution(site):
     text = (site / "01_a.html").read_text(encoding="utf-8")
     page = PageCheck(site / "01_a.html")
+    assert "<em>gone</em>." in (site / "02_b.html").read_text(encoding="utf-8")
     assert "<title>Wrong &lt;place&gt;</title>" in text
     assert page.pictures == [
         ("images/map.png", "a drawing"),
         ("01_a-1.png", "block 98 wipes block 99 & more"),
+        ("01_a-2.png", "the same & more"),
     ]
     assert "block 98 wipes block 99 & more" in "".join(page.text)
     assert "[0] a < b" in "".join(page.text)
@@ -81,7 +88,7 @@ def test_the_index_says_what_was_proven_and_what_was_not(site):
     assert "1 of 2 notebooks proven, 1 of 2 claims." in text
     assert "A stride taken for a span." in text
     assert "✗ FAILED: 2 < 1" in text
-    assert page.pictures == [("01_a-1.png", "block 98 wipes block 99 & more")]
+    assert page.pictures == [("01_a-2.png", "the same & more")]
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ HEADINGS = (
 )
 MAX_CODE_LINES = 25
 FOLDED_TAGS = frozenset({"solution", "hide-input"})
-TAGS = FOLDED_TAGS | {"parameters"}
+TAGS = FOLDED_TAGS | {"parameters", "cover"}
 KERNELSPEC = {"display_name": "Python 3", "language": "python", "name": "python3"}
 LANGUAGE_INFO = {"name": "python"}
 

@@ -20,6 +20,7 @@ from kvzero.workbook.canonical import FOLDED_TAGS, source_of, tags_of
 from kvzero.workbook.runner import Result
 
 _PICTURES = {"image/png": "png", "image/svg+xml": "svg"}
+_NOTEBOOK_LINK = re.compile(r'<a href="([\w-]+)\.ipynb((?:#[^"]*)?)">(.*?)</a>', re.DOTALL)
 _WIDGET = "application/vnd.jupyter.widget-view+json"
 _EXPLORER = "Here is an explorer. It works in JupyterLab; the figure before it shows where it starts."
 _PAGE = """\
@@ -52,7 +53,8 @@ class Page:
         title: the notebook's first heading.
         summary: the first paragraph under it.
         body: HTML.
-        picture: file name and text alternative of the first figure, or None.
+        picture: file name and text alternative of the figure on the index: the first, or that of a cell tagged
+            `cover`; None without figures.
     """
 
     result: Result
@@ -60,7 +62,7 @@ class Page:
     summary: str = ""
     body: str = ""
     picture: tuple[str, str] | None = None
-    _pictures: int = field(default=0, repr=False)
+    figures: list[tuple[str, str]] = field(default_factory=list)
 
     @property
     def file_name(self) -> str:
@@ -81,7 +83,9 @@ def build(results: Sequence[Result], folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     style = files("kvzero.workbook").joinpath("site.css").read_text(encoding="utf-8")
     (folder / "style.css").write_text(f"{style}\n{_code_style()}\n", encoding="utf-8")
-    pages = [_render(result, folder) for result in results if result.executed_path.exists()]
+    executed = [result for result in results if result.executed_path.exists()]
+    names = {result.name for result in executed}
+    pages = [_render(result, folder, names) for result in executed]
     for number, page in enumerate(pages):
         text = _PAGE.format(
             title=html.escape(page.title), navigation=_navigation(pages, number), body=page.body
@@ -152,20 +156,20 @@ def _card(page: Page) -> str:
     )
 
 
-def _render(result: Result, folder: Path) -> Page:
+def _render(result: Result, folder: Path, names: set[str]) -> Page:
     notebook = json.loads(result.executed_path.read_text(encoding="utf-8"))
     page = Page(result, title=result.name)
     parts = []
     for cell in notebook["cells"]:
         if cell["cell_type"] == "markdown":
-            parts.append(f"<div class='text'>{_text(cell, page, folder)}</div>")
+            parts.append(f"<div class='text'>{_text(cell, page, folder, names)}</div>")
         elif cell["cell_type"] == "code" and "injected-parameters" not in tags_of(cell):
             parts.append(_code(cell, page, folder))
     page.body = "\n".join(parts)
     return page
 
 
-def _text(cell: dict, page: Page, folder: Path) -> str:
+def _text(cell: dict, page: Page, folder: Path, names: set[str]) -> str:
     from nbconvert.filters import markdown2html
 
     source = source_of(cell)
@@ -177,8 +181,13 @@ def _text(cell: dict, page: Page, folder: Path) -> str:
         if picture.is_file():
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(picture, folder / path)
-    text = markdown2html(source)
-    return re.sub(r'(href="[\w./-]+)\.ipynb(["#])', r"\1.html\2", text)
+    return _NOTEBOOK_LINK.sub(lambda link: _linked(link, names), markdown2html(source))
+
+
+def _linked(link: re.Match, names: set[str]) -> str:
+    """A link to another page, or its words alone where that notebook is not in the site."""
+    name, anchor, words = link.groups()
+    return f'<a href="{name}.html{anchor}">{words}</a>' if name in names else words
 
 
 def _plain(markdown: str) -> str:
@@ -193,9 +202,12 @@ def _code(cell: dict, page: Page, folder: Path) -> str:
 
     code = highlight(source_of(cell), PythonLexer(), HtmlFormatter(nowrap=True)).rstrip()
     code = f"<div class='code'><pre tabindex='0'>{code}</pre></div>"
+    before = len(page.figures)
     outputs = "".join(_output(output, page, folder) for output in cell.get("outputs", ()))
     outputs = f"<div class='output'>{outputs}</div>" if outputs else ""
     tags = tags_of(cell)
+    if page.figures[before:] and (page.picture is None or "cover" in tags):
+        page.picture = page.figures[before]
     if "solution" in tags:
         return f"<details><summary>Solution</summary>{code}{outputs}</details>"
     if FOLDED_TAGS & tags:
@@ -218,14 +230,12 @@ def _output(output: dict, page: Page, folder: Path) -> str:
 def _picture(kind: str, output: dict, page: Page, folder: Path) -> str:
     data, metadata = output["data"], output.get("metadata", {})
     content = _joined(data[kind])
-    page._pictures += 1
-    name = f"{page.result.name}-{page._pictures}.{_PICTURES[kind]}"
+    name = f"{page.result.name}-{len(page.figures) + 1}.{_PICTURES[kind]}"
     binary = base64.b64decode(content) if kind == "image/png" else content.encode()
     (folder / name).write_bytes(binary)
     text = _joined(data.get("text/plain", "")).strip()
     alt = metadata.get(kind, {}).get("alt") or metadata.get("alt") or text.partition("\n")[0]
-    if page.picture is None:
-        page.picture = (name, alt)
+    page.figures.append((name, alt))
     caption = "" if not alt else f"<figcaption>{html.escape(alt)}</figcaption>"
     # A text map says what the picture shows; it is there for whoever reads text, folded for whoever sees.
     text_form = f"<details><summary>As text</summary>{_terminal(text)}</details>" if "\n" in text else ""
