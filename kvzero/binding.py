@@ -30,7 +30,6 @@ class BoundStorages:
 
     def __init__(self, storages, memory: Mapping[object, Memory]) -> None:
         self.addresses: dict[object, int] = {}
-        self._freed: set[object] = set()
         self._untyped: list[weakref.ref] = []
         self._untyped_addresses: list[int] = []
         self._names: list[object] = []
@@ -58,17 +57,15 @@ class BoundStorages:
         self.addresses[storage.id] = address
         self._names.append(storage.id)
         self._untyped_addresses.append(untyped.data_ptr())
-        freed, name = self._freed, storage.id
-        self._untyped.append(weakref.ref(untyped, lambda _: freed.add(name)))
+        self._untyped.append(weakref.ref(untyped))
 
     def check(self) -> None:
         """Raises `StorageMovedError` if a storage was freed or resized since it was bound."""
-        if not self._freed:
-            try:
-                if [untyped().data_ptr() for untyped in self._untyped] == self._untyped_addresses:
-                    return
-            except AttributeError:  # freed by another thread just now
-                pass
+        try:
+            if [untyped().data_ptr() for untyped in self._untyped] == self._untyped_addresses:
+                return
+        except AttributeError:  # None has no address: one was freed
+            pass
         for name, untyped, address in zip(self._names, self._untyped, self._untyped_addresses, strict=True):
             alive = untyped()
             if alive is None:

@@ -6,7 +6,9 @@ import os
 import re
 import subprocess
 import sys
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 import triton
@@ -15,7 +17,8 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from kvzero import kernel
-from kvzero.kernel import VALUES, jit_both, zero_tiles_compiled
+from kvzero.kernel import VALUES, jit_both, tile_table, zero_tiles_compiled, zero_tiles_interpreted
+from kvzero.views import Segment
 
 HOPPER = GPUTarget("cuda", 90, 32)
 
@@ -95,6 +98,34 @@ def test_compiled_and_interpreted_whatever_the_environment_says(setting):
     )
     run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert run.stdout.split() == ["JITFunction", "InterpretedFunction", str(setting)]
+
+
+@pytest.mark.parametrize("apart", [True, False])
+@pytest.mark.parametrize("kind", [kernel.IN_ARRAY, kernel.COUNTED, kernel.BY_VALUE])
+def test_ids_outside_the_pool_are_skipped_and_counted_in_the_kernel(kind, apart):
+    spans, stride, base, num_blocks = (40, 70), 128, 3, 4
+    memory = torch.full((base + num_blocks * stride + 2 * stride,), 7, dtype=torch.uint8)
+    segments = [Segment(0, base, stride, spans[0]), Segment(0, base + 50, stride, spans[1])]
+    plan = SimpleNamespace(segments=segments)
+    addresses = np.full(2, memory.data_ptr(), dtype=np.uint64)
+    table = torch.from_numpy(tile_table(plan, addresses, tile_bytes=32, apart=apart))
+    ids = [3, num_blocks, 0, 2**31 - 1, num_blocks + 1]
+    array = torch.tensor([len(ids) - 1, *ids] if kind == kernel.COUNTED else ids)
+    values = np.zeros(2 * VALUES, dtype=np.int32)
+    values[: len(ids)] = ids
+    refused = torch.zeros(2, dtype=torch.int64)
+    zero_tiles_interpreted[(len(table) * len(ids),)](
+        table, array, refused, len(table), len(ids), num_blocks, *values.view(np.int64).tolist(),
+        TILE_BYTES=32, STORE_WIDTH=1, APART=apart, IDS=kind,
+    )  # fmt: skip
+    # The count leaves out the last id; it does not reach the kernel.
+    assert refused[0] == (2 if kind == kernel.COUNTED else 3) and refused[1] in ids
+    want = torch.full_like(memory, 7)
+    for block in 0, 3:
+        for segment in segments:
+            start = segment.start_bytes(block)
+            want[start : start + segment.span_bytes] = 0
+    assert torch.equal(memory, want)
 
 
 def test_an_interpreted_kernel_runs_on_cpu_tensors():
