@@ -20,8 +20,9 @@ from kvzero.plan import plan_segments
 from kvzero.resize import with_num_blocks
 from kvzero.shrink import shrink
 from kvzero.specimens import named
-from kvzero.triage import judge_planner, telling_blocks, triage
+from kvzero.triage import MERGED, judge_planner, telling_blocks, triage
 from kvzero.views import Segment
+from kvzero.workbook.triage import issue_text, judge_change, trial_pool
 
 # What the engine's own plan writes over what it needs, from a byte map of every block; all others 1.00.
 WRITTEN_OVER_NEEDED = {
@@ -281,3 +282,34 @@ def test_other_refusals_of_the_command(tmp_path, command):
         status, out, _ = command(*words, "--json")
         assert status == 2 and json.loads(out)["error"]["rule"] == rule
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["dsv4_c4_full__BLHNC", "llama3_8b_bf16__LHBNC", "llama3_8b_bf16__LBNHC", "wrong"])
+def test_the_notebooks_exercise_is_judged_for_any_cache(name):
+    """Right answers are accepted and wrong ones get a hint, also where no planner is right to the end."""
+    geometry = geometries.load("dsv4_c4_mla_only__BLHNC" if name == "wrong" else name)
+    if name == "wrong":
+        wide = [replace(s, span_bytes=s.block_stride_bytes) for s in geometry.engine_segments]
+        geometry = replace(geometry, engine_segments=tuple(wide))
+    for candidate in (geometry, replace(geometry, engine_segments=())):
+        report = triage(candidate)
+        needed = report.right_since()
+        judged = {answer: judge_change(report, answer) for answer in (*MERGED, "", "#1")}
+        assert [answer for answer, judgement in judged.items() if judgement.accepted] == [needed]
+
+
+def test_the_text_to_paste_holds_the_smallest_geometry():
+    report = triage(geometries.load("dsv4_c4_mla_only__BLHNC"))
+    small = shrink(report.geometry, report.worst().planner)
+    text = issue_text(report, small)
+    data = json.loads(text.split("```json\n")[1].split("\n```")[0])
+    assert CacheGeometry.from_dict(data) == small
+    assert issue_text(report, None).count("```") == 2
+
+
+def test_trials_fit_and_keep_the_layout():
+    big = with_num_blocks(geometries.load("dsv4_c4_mla_only__BLHNC"), 100_000)
+    trial = trial_pool(big, 10_000_000)
+    assert sum(storage.nbytes for storage in trial.storages) <= 10_000_000
+    assert plan_segments(trial).segments == plan_segments(big).segments
+    assert trial_pool(geometries.load("numblocks1__LBNHC"), 1) is None

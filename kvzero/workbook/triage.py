@@ -20,7 +20,7 @@ from .explorers.base import Explorer, View
 from .explorers.layout import layout_data
 from .figures import draw_memory_map, map_text
 
-HEADER = ("planner", "era", "verdict", "wiped", "past the end", "left dirty", "written / needed", "programs")
+HEADER = ("planner", "era", "verdict", "wiped", "past the end", "left dirty", "written / needed")
 # The interpreter runs about a thousand programs a second.
 MOST_INTERPRETED_PROGRAMS = 8_000
 LONGEST_JSON = 6_000
@@ -36,10 +36,10 @@ def _row(finding: Finding) -> list[Any]:
     refusal = finding.fault("refuses")
     counts = [fault.count_bytes if (fault := finding.fault(kind)) else 0 for kind in ("stomped", "overrun", "missed")]
     if refusal:
-        return [finding.planner, finding.era, "✗ refuses", "-", "-", "-", "-", "-"]
+        return [finding.planner, finding.era, "✗ refuses", "-", "-", "-", "-"]
     verdict = "right" if finding.ok else "✗ wrong"
     ratio = f"{finding.written_over_needed:.2f}"
-    return [finding.planner, finding.era, verdict, *counts, ratio, finding.programs or "✗ too many"]
+    return [finding.planner, finding.era, verdict, *counts, ratio]
 
 
 def trial_pool(geometry: CacheGeometry, max_bytes: int) -> CacheGeometry | None:
@@ -115,13 +115,17 @@ def judge_change(report: Triage, answer: str) -> Judgement:
     order = list(MERGED)
     if since and order.index(answer) > order.index(since):
         return hint(f"{answer} is safe, but an earlier change already is: look further up in the table.")
-    after = [finding for finding in report.eras if _opens(finding) >= order.index(answer) and not finding.ok]
+    findings = [*report.eras, *([report.engine] if report.engine else [])]
+    after = [finding for finding in findings if _opens(finding) >= order.index(answer) and not finding.ok]
+    if not after:  # `since` is "": the newest planner that is known here goes wrong
+        return hint(f"{answer} opens nothing that is known here, and what is known before it goes wrong.")
     kinds = ", ".join(fault.kind for fault in after[-1].faults if not fault.harmless)
     return hint(f"With {answer} alone, {after[-1].planner} still goes wrong here ({kinds}).")
 
 
 def _opens(finding: Finding) -> int:
-    return list(MERGED).index(finding.era.split(" to ")[0])
+    opened = "#51718" if finding.planner == ENGINE else finding.era.split(" to ")[0]
+    return list(MERGED).index(opened)
 
 
 def issue_text(report: Triage, small: CacheGeometry | None) -> str:
