@@ -246,5 +246,5 @@ def step(ranks: Mapping[str, Sequence[Work]], *, collective_ms: float = 20.0, li
         if rank in late:
             events.append(Event(rank, at + limit_ms, start, "watchdog", "wrong"))
         elif not late:
-            events.append(Event(rank, start, start + collective_ms, "all-reduce", "load"))
+            events.append(Event(rank, start, start + collective_ms, "all-reduce"))
     return Step(tuple(events), waits, late, start + collective_ms)

@@ -57,15 +57,15 @@ def stall_data(*, compile_ms: int, cached_ms: int, limit_ms: int) -> Stall:
     found = step(ranks, limit_ms=limit_ms)
     wait = max(found.waits_ms.values())
     waiting = max(found.waits_ms, key=found.waits_ms.get)
-    sign, answer = ("✗", f"No: {wait - limit_ms:g} ms too long.") if found.timed_out else ("✓", "Yes.")
-    inequality = f"{sign} wait {wait:g} ms ≤ limit {limit_ms:g} ms?  {answer}"
+    sign, answer = ("✗", f"No: {wait - limit_ms:,.0f} ms too long.") if found.timed_out else ("✓", "Yes.")
+    inequality = f"{sign} wait {wait:,.0f} ms ≤ limit {limit_ms:,} ms?  {answer}"
     if found.timed_out:
-        sentence = f"{waiting} gives up inside the collective: a job lost to a compiler that was merely slow."
+        sentence = f"{waiting.capitalize()} gives up inside the collective: a job lost to a slow compiler."
     elif wait:
-        sentence = f"{waiting} sits in the collective for {wait:g} ms: every rank is as slow as the one that compiles."
+        sentence = f"{waiting.capitalize()} sits in the collective for {wait:,.0f} ms: all are as slow as the one that compiles."
     else:
         sentence = "Both ranks come at the same time: nobody waits."
-    arrives = next(event.start for event in found.events if event.lane == waiting and event.action in ("wait", "load"))
+    arrives = next(event.start for event in found.events if event.lane == waiting and event.label in ("waits in all-reduce", "all-reduce"))
     return Stall(found, (Limit(f"{waiting}'s watchdog", arrives + limit_ms),), sentence, inequality)
 
 
