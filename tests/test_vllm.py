@@ -43,7 +43,7 @@ def written_by(zeroer, worker, blocks) -> dict[str, set[int]]:
     whole = {}
     for name, layer in (("slab", "attn.0"), ("alone", "alone")):
         storage = context[layer].kv_cache.untyped_storage()
-        whole[name] = torch.empty(0, dtype=torch.uint8).set_(storage).fill_(1)
+        whole[name] = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage).fill_(1)
     zeroer.zero_block_ids(blocks)
     for name, memory in whole.items():
         found[name] = set((memory == 0).nonzero().flatten().tolist())
@@ -201,3 +201,24 @@ def test_captured_geometry_passes_the_byte_audit(worker):
     BlockZeroer(plan_segments(geometry), arena.storages).zero([0, 5])
     audit = arena.audit([0, 5])
     assert audit.ok, audit.sentence()
+
+
+@pytest.mark.gpu
+def test_on_a_gpu():
+    """Capture starts no kernel, makes no copy and waits for nothing; the zeroer writes exactly the needed bytes."""
+    worker = stand_in_worker("cuda")
+    allocated = torch.cuda.memory_allocated()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+            geometry = capture.capture_vllm(worker)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert torch.cuda.memory_allocated() == allocated
+    assert [event.name for event in profile.events() if event.device_type == torch.autograd.DeviceType.CUDA] == []
+    assert geometry.layers == capture.capture_vllm(stand_in_worker()).layers
+    zeroer = from_runner(worker)
+    zeroer.warmup(NUM_BLOCKS)
+    written = written_by(zeroer, worker, [1, 4])
+    for name in ("slab", "alone"):
+        assert written[name] == needed_by_hand(1)[name] | needed_by_hand(4)[name]

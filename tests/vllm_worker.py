@@ -51,9 +51,9 @@ class AttentionGroup:
     metadata_builders: list = field(default_factory=list)
 
 
-def stand_in_worker() -> SimpleNamespace:
+def stand_in_worker(device: str = "cpu") -> SimpleNamespace:
     """The worker from stand-in classes."""
-    slab = torch.zeros(NUM_BLOCKS * SLAB_BYTES, dtype=torch.int8)
+    slab = torch.zeros(NUM_BLOCKS * SLAB_BYTES, dtype=torch.int8, device=device)
     page = (2, 16, 128)
     caches = {
         f"attn.{index}": slab.view(torch.bfloat16).as_strided(
@@ -69,7 +69,7 @@ def stand_in_worker() -> SimpleNamespace:
         2 * PAGE_BYTES,
     )
     caches["mamba"] = mamba_states(slab.as_strided((NUM_BLOCKS, STATE_BYTES), (SLAB_BYTES, 1)))
-    caches["alone"] = torch.zeros(NUM_BLOCKS * 2, 2, 8, 128, dtype=torch.bfloat16)
+    caches["alone"] = torch.zeros(NUM_BLOCKS * 2, 2, 8, 128, dtype=torch.bfloat16, device=device)
     full = FullAttentionSpec(16, PAGE_BYTES)
     groups = [
         [AttentionGroup(["attn.0", "attn.1"], full, 0)],
@@ -147,7 +147,7 @@ def worker(groups, caches) -> SimpleNamespace:
     """A worker around groups and caches, with the fields of model runner V2."""
     context = {name: SimpleNamespace(kv_cache=cache) for name, cache in caches.items()}
     runner = SimpleNamespace(
-        device=torch.device("cpu"),
+        device=next(iter(caches.values())).device,
         attn_groups=groups,
         kernel_block_sizes=[16, 64, 16, 8],
         compilation_config=SimpleNamespace(static_forward_context=context),
