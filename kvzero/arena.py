@@ -19,6 +19,7 @@ REDZONE_BYTES = 4096
 PERIODS_BYTES = (65_521, 65_519)
 # Buffer, canary, and the masks of one audit, per byte of storage.
 MEMORY_FACTOR = 6
+PIECE_BYTES = 1 << 30
 
 
 class Arena:
@@ -118,9 +119,7 @@ class Arena:
         end = len(mask) - self.redzone_bytes
         return mask[: self.redzone_bytes], mask[self.redzone_bytes : end], mask[end:]
 
-    def mark(
-        self, views: Sequence[LayerView], storage: Name, block_ids: Sequence[int] | None
-    ) -> torch.Tensor:
+    def mark(self, views: Sequence[LayerView], storage: Name, block_ids: Sequence[int] | None) -> torch.Tensor:
         """A mask of the storage's bytes that the views keep in the blocks: naive indexing, no arithmetic.
 
         Args:
@@ -176,10 +175,16 @@ def mask_ranges(mask: torch.Tensor) -> np.ndarray:
     """The runs of True in a one-dimensional mask, as (start, stop) ranges."""
     if not bool(mask.any()):
         return as_ranges([])
-    bits = mask.cpu().numpy().view(np.uint8)
-    edges = np.flatnonzero(bits[1:] != bits[:-1]) + 1
-    edges = np.concatenate(([0] if bits[0] else [], edges, [len(bits)] if bits[-1] else []))
-    return as_ranges(edges)
+    edges = [[0]] if bool(mask[0]) else []
+    # In pieces: torch lists at most 2**31 elements at once, and only the edges leave a GPU.
+    for start in range(0, len(mask) - 1, PIECE_BYTES):
+        stop = min(start + PIECE_BYTES, len(mask) - 1)
+        changes = mask[start + 1 : stop + 1] != mask[start:stop]
+        found = torch.nonzero(changes).ravel().cpu().numpy() if mask.is_cuda else np.flatnonzero(changes.numpy())
+        edges.append(found + start + 1)
+    if bool(mask[-1]):
+        edges.append([len(mask)])
+    return as_ranges(np.concatenate(edges))
 
 
 def _layer_tensor(view: LayerView, storage: torch.Tensor) -> torch.Tensor:
@@ -196,6 +201,8 @@ def _layer_tensor(view: LayerView, storage: torch.Tensor) -> torch.Tensor:
 def _check_fits(geometry: CacheGeometry, wanted_bytes: int, device: torch.device) -> None:
     if device.type == "cuda":
         free_bytes, _ = torch.cuda.mem_get_info(device)
+        # What torch keeps in its cache is free to us too.
+        free_bytes += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     else:
         free_bytes = _free_host_bytes()
     if wanted_bytes > free_bytes:

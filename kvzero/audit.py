@@ -57,7 +57,7 @@ def audit_plan(
         >>> audit.overrun_bytes, audit.stomped_bytes, audit.missed_bytes
         (112320, 0, 0)
     """
-    _check_blocks(geometry, block_ids)
+    block_ids = _checked_blocks(geometry, block_ids)
     _check_plan(plan, geometry)
     views = geometry.select(layers, groups)
     needed = needed_ranges(views, block_ids)
@@ -123,7 +123,7 @@ def audit_bytes(
         >>> audit_bytes(named.geometry("packed-slab-51288"), [99]).ok
         True
     """
-    _check_blocks(geometry, block_ids)
+    block_ids = _checked_blocks(geometry, block_ids)
     if planner == "kvzero":
         plan = plan_segments(geometry, layers=layers, groups=groups, absorb_pad=absorb_pad)
     else:
@@ -136,7 +136,7 @@ def audit_bytes(
     if planner == "kvzero":
         from .zeroer import BlockZeroer
 
-        BlockZeroer(plan, arena.storages).zero(list(block_ids))
+        BlockZeroer(plan, arena.storages).zero(block_ids)
     elif block_ids:
         specimen.write(plan, arena.storages, block_ids)
     return arena.audit(
@@ -157,7 +157,7 @@ def from_masks(
 ) -> Audit:
     """Judge what was written into an arena; see `Arena.audit`."""
     geometry = arena.geometry
-    _check_blocks(geometry, block_ids)
+    block_ids = _checked_blocks(geometry, block_ids)
     views = geometry.select(layers, groups)
     selected = {view.name for view in views}
     ids = sorted(set(block_ids))
@@ -198,12 +198,13 @@ def from_masks(
     )  # fmt: skip
 
 
-def _check_blocks(geometry: CacheGeometry, block_ids: Sequence[int]) -> None:
-    for block in block_ids:
+def _checked_blocks(geometry: CacheGeometry, block_ids: Sequence[int]) -> list[int]:
+    """The ids as plain integers, from a list, an array or a tensor; raises UnknownBlockError."""
+    blocks = [int(block) for block in block_ids]
+    for block in blocks:
         if not 0 <= block < geometry.num_blocks:
-            raise errors.UnknownBlockError(
-                where=geometry.where, block_id=int(block), last_block_id=geometry.num_blocks - 1
-            )
+            raise errors.UnknownBlockError(where=geometry.where, block_id=block, last_block_id=geometry.num_blocks - 1)
+    return blocks
 
 
 def _redzone_bytes(plan: Plan, geometry: CacheGeometry, issued: dict[Name, np.ndarray]) -> int:

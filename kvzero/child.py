@@ -11,13 +11,19 @@ from dataclasses import dataclass
 from typing import Any
 
 MARK = "kvzero-child-result:"
-STDERR_LINES = 20
+STDERR_LINES = 60
 
 _BOOT = f"""
-import importlib, json, sys
-module, name = sys.argv[1].split(":")
-result = getattr(importlib.import_module(module), name)(**json.loads(sys.argv[2]))
-print("\\n{MARK}" + json.dumps(result), flush=True)
+import importlib, json, os, sys, traceback
+try:
+    module, name = sys.argv[1].split(":")
+    result = getattr(importlib.import_module(module), name)(**json.loads(sys.argv[2]))
+    print("\\n{MARK}" + json.dumps(result), flush=True)
+except BaseException:
+    # After a GPU fault even freeing memory aborts; leave at once, with the reason still on stderr.
+    traceback.print_exc()
+    sys.stderr.flush()
+    os._exit(1)
 """
 
 
@@ -45,13 +51,20 @@ class ChildResult:
         return self.exit_code == 0
 
 
-def run_in_child(function: str, arguments: dict[str, Any], *, timeout_s: float = 120.0) -> ChildResult:
+def run_in_child(
+    function: str,
+    arguments: dict[str, Any],
+    *,
+    timeout_s: float = 120.0,
+    environment: dict[str, str] | None = None,
+) -> ChildResult:
     """Call a function in a fresh Python process, so that its crash is a result and not ours.
 
     Args:
         function: "package.module:name"; its arguments and its result are plain data (JSON).
         arguments: keyword arguments.
         timeout_s: after so many seconds the child is killed.
+        environment: variables to add to the child's environment.
 
     Returns:
         The value, or how the child died.
@@ -62,9 +75,9 @@ def run_in_child(function: str, arguments: dict[str, Any], *, timeout_s: float =
     """
     command = [sys.executable, "-c", _BOOT, function, json.dumps(arguments)]
     # A fault handler would print a stack of the child into our output; the signal says enough.
-    environment = {**os.environ, "PYTHONFAULTHANDLER": ""}
+    variables = {**os.environ, "PYTHONFAULTHANDLER": "", **(environment or {})}
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, env=environment)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, env=variables)
     except subprocess.TimeoutExpired as expired:
         stderr = expired.stderr or b""
         return ChildResult(None, None, None, True, _tail(stderr.decode(errors="replace")))

@@ -162,6 +162,18 @@ def test_rewriting_live_bytes_with_what_they_held_is_no_damage():
     assert arena.audit([5]).ok
 
 
+@pytest.mark.parametrize("kind", [tuple, np.array, torch.tensor, range])
+def test_blocks_may_come_in_any_container(kind):
+    geometry = named.geometry(SLAB)
+    block_ids = range(4, 6) if kind is range else kind([4, 5])
+    for audit in (
+        audit_plan(plan_segments(geometry), geometry, block_ids),
+        audit_bytes(geometry, block_ids),
+        audit_bytes(geometry, block_ids, planner="stride-and-span"),
+    ):
+        assert audit.ok and audit.blocks == (4, 5) and audit.to_dict()["blocks"] == [4, 5]
+
+
 def test_duplicates_count_once_as_needed_and_twice_as_written():
     geometry = named.geometry(SLAB)
     for audit in (audit_plan(plan_segments(geometry), geometry, [3, 3]), audit_bytes(geometry, [3, 3])):
