@@ -161,6 +161,14 @@ def test_fix_folds_solutions():
     assert _problems(notebook) == []
 
 
+def test_fix_keeps_what_makes_slides_and_nothing_else_foreign():
+    notebook = _case()
+    notebook["cells"][0]["metadata"] = {"slideshow": {"slide_type": "slide", "x": 1}, "editable": False}
+    notebook["cells"][1]["metadata"] = {"slideshow": {"slide_type": "nowhere"}}
+    first, second = canonical(notebook)["cells"][:2]
+    assert (first["metadata"], second["metadata"]) == ({"slideshow": {"slide_type": "slide"}}, {})
+
+
 def test_what_is_not_json_is_named():
     assert problems("<<<<<<< HEAD", "x")[0].startswith("not JSON: ")
 

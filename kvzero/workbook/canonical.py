@@ -36,6 +36,7 @@ HEADINGS = (
 MAX_CODE_LINES = 25
 FOLDED_TAGS = frozenset({"solution", "hide-input"})
 TAGS = FOLDED_TAGS | {"parameters", "cover"}
+SLIDE_TYPES = frozenset({"slide", "subslide", "fragment", "skip", "notes"})
 KERNELSPEC = {"display_name": "Python 3", "language": "python", "name": "python3"}
 LANGUAGE_INFO = {"name": "python"}
 
@@ -114,6 +115,9 @@ def _cell_metadata(cell: dict) -> dict:
     metadata: dict = {"tags": tags} if tags else {}
     if FOLDED_TAGS & set(tags):
         metadata["jupyter"] = {"source_hidden": True}
+    slide = cell.get("metadata", {}).get("slideshow", {}).get("slide_type")
+    if slide in SLIDE_TYPES:
+        metadata["slideshow"] = {"slide_type": slide}
     return metadata
 
 
