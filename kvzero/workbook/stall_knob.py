@@ -12,6 +12,8 @@ from .figures.charts import Limit
 from .figures.timeline import timeline, timeline_text
 from .first_launch import Step, Work, step
 
+COLLECTIVE_MS = 20
+
 
 @dataclass(frozen=True)
 class Stall:
@@ -54,7 +56,7 @@ def stall_data(*, compile_ms: int, cached_ms: int, limit_ms: int) -> Stall:
         "rank 0": [prepare, Work("first launch: compiles", compile_ms, "other")],
         "rank 1": [prepare, Work("loads", cached_ms, "other")],
     }
-    found = step(ranks, limit_ms=limit_ms)
+    found = step(ranks, collective_ms=COLLECTIVE_MS, limit_ms=limit_ms)
     wait = max(found.waits_ms.values())
     waiting = max(found.waits_ms, key=found.waits_ms.get)
     sign, answer = ("✗", f"No: {wait - limit_ms:,.0f} ms too long.") if found.timed_out else ("✓", "Yes.")
@@ -62,10 +64,10 @@ def stall_data(*, compile_ms: int, cached_ms: int, limit_ms: int) -> Stall:
     if found.timed_out:
         sentence = f"{waiting.capitalize()} gives up inside the collective: a job lost to a slow compiler."
     elif wait:
-        sentence = f"{waiting.capitalize()} sits in the collective for {wait:,.0f} ms: all are as slow as the one that compiles."
+        sentence = f"{waiting.capitalize()} sits in the collective for {wait:,.0f} ms: all are as slow as the slowest."
     else:
         sentence = "Both ranks come at the same time: nobody waits."
-    arrives = next(event.start for event in found.events if event.lane == waiting and event.label in ("waits in all-reduce", "all-reduce"))
+    arrives = found.ends_ms - COLLECTIVE_MS - wait
     return Stall(found, (Limit(f"{waiting}'s watchdog", arrives + limit_ms),), sentence, inequality)
 
 
