@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from .errors import KvzeroError, NothingToShrinkError, ResizeError
 from .geometry import CacheGeometry
 from .intervals import as_ranges, intersect
+from .judging import ENGINE, Finding, judge_planner
 from .ownership import needed_ranges
 from .plan import plan_segments
 from .resize import with_num_blocks
-from .triage import ENGINE, Finding, judge_planner
 
 
 def shrink(geometry: CacheGeometry, planner: str) -> CacheGeometry:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import html
 
-from .triage import MERGED, Fault, Finding, Triage
+from .judging import Fault, Finding
+from .triage import MERGED, Triage
 
 NOTHING_NEWER = "no later era that is rebuilt here fixes it"
 
