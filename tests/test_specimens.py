@@ -10,7 +10,7 @@ from kvzero import geometries
 from kvzero.arena import Arena
 from kvzero.audit import audit_bytes, audit_plan
 from kvzero.child import run_in_child
-from kvzero.errors import GridOverflowError, KvzeroError, UnknownPlannerError, UnprovenPlanError
+from kvzero.errors import GridOverflowError, KvzeroError, UnknownPlannerError, UnprovenPlanError, WordAlignmentError
 from kvzero.geometry import CacheGeometry
 from kvzero.launch import AMD, CUDA, launch_for
 from kvzero.plan import plan_segments
@@ -136,6 +136,28 @@ def test_an_unproven_plan_is_not_launched_on_live_memory(name):
     geometry = geometries.load("dsv4_c4_mla_only__BLHNC")
     with pytest.raises(UnprovenPlanError):
         BlockZeroer(planner(name).plan(geometry), Arena(geometry).storages)
+
+
+@pytest.mark.parametrize("name", sorted(PLANNERS))
+def test_a_view_that_starts_between_words_is_refused(name):
+    layer = {"name": "k", "storage": 0, "byte_offset": 2, "shape": [4, 8], "stride": [8, 1], "itemsize": 4}
+    geometry = CacheGeometry.from_dict(
+        {"name": "between", "num_blocks": 4, "storages": [{"id": 0, "nbytes": 130}], "layers": [layer]}
+    )
+    with pytest.raises(WordAlignmentError) as caught:
+        planner(name).plan(geometry)
+    assert (caught.value.what, caught.value.value_bytes) == ("address", 2)
+    assert audit_bytes(geometry, [1]).ok  # kvzero takes it
+
+
+def test_engine_segments_of_odd_length_are_judged_but_not_run():
+    stated = named.geometry("odd-page").to_dict()
+    stated["engine_segments"] = [{"storage": 0, "byte_offset": 0, "block_stride_bytes": 1_026, "span_bytes": 1_026}]
+    geometry = CacheGeometry.from_dict(stated)
+    assert audit_plan(planner("engine").plan(geometry), geometry, [1]).ok
+    with pytest.raises(WordAlignmentError) as caught:
+        audit_bytes(geometry, [1], planner="engine")
+    assert caught.value.value_bytes == 1_026
 
 
 def test_an_unknown_planner_is_refused_by_name():

@@ -47,7 +47,10 @@ def plan(geometry: CacheGeometry, *, layers=None, groups=None) -> Plan:
     """
     segments = []
     for view in parts.views_of_the_time(geometry, layers, groups, parts.FULL_ATTENTION_KINDS):
-        parts.require_words(NAME, geometry, view, block_stride_bytes=parts.kernel_block_stride_bytes(view))
+        parts.require_words(
+            NAME, geometry, view, address_bytes=view.byte_offset,
+            block_stride_bytes=parts.kernel_block_stride_bytes(view),
+        )  # fmt: skip
         page_bytes = view.block_stride_bytes
         for offset_bytes in parts.outer_offsets_bytes(view):
             segments.append(Segment(view.storage, view.byte_offset + offset_bytes, page_bytes, page_bytes))

@@ -133,6 +133,14 @@ def flat_launch(plan: Plan, num_ids: int | None, limits: DeviceLimits | None) ->
 
 def tables(plan: Plan, storages: Mapping[Name, torch.Tensor], block_ids: Sequence[int]):
     """What the old kernels read: int64 tensors of addresses, strides (words), spans (words) and ids."""
+    for index, segment in enumerate(plan.segments):  # the engine's own segments come unchecked
+        sizes = {"base": segment.base_bytes, "block stride": segment.block_stride_bytes, "span": segment.span_bytes}
+        for what, value_bytes in sizes.items():
+            if value_bytes % WORD_BYTES:
+                raise WordAlignmentError(
+                    where=plan.name, planner=plan.planner, layer=f"(segment {index})", what=what,
+                    value_bytes=value_bytes,
+                )  # fmt: skip
     device = next(iter(storages.values())).device
     columns = (
         [storages[segment.storage].data_ptr() + segment.base_bytes for segment in plan.segments],

@@ -60,7 +60,10 @@ def hull_segments(planner: str, geometry: CacheGeometry, views: Sequence[LayerVi
         inner = [dim for dim in range(len(view.shape)) if dim != view.block_dim and dim not in outer]
         last = sum((view.shape[dim] - 1) * view.stride[dim] for dim in inner)
         span_bytes = (last + 1) * view.itemsize
-        parts.require_words(planner, geometry, view, block_stride_bytes=step_bytes, span_bytes=span_bytes)
+        parts.require_words(
+            planner, geometry, view,
+            address_bytes=view.byte_offset, block_stride_bytes=step_bytes, span_bytes=span_bytes,
+        )  # fmt: skip
         for offset_bytes in parts.outer_offsets_bytes(view):
             for kernel_block in range(view.kernel_blocks_per_block):
                 base_bytes = view.byte_offset + offset_bytes + kernel_block * step_bytes

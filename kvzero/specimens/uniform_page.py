@@ -53,7 +53,10 @@ def plan(geometry: CacheGeometry, *, layers=None, groups=None) -> Plan:
     views = parts.views_of_the_time(geometry, layers, groups, parts.FULL_ATTENTION_KINDS)
     segments, first, first_page_bytes = [], None, 0
     for view in views:
-        parts.require_words(NAME, geometry, view, block_stride_bytes=parts.kernel_block_stride_bytes(view))
+        parts.require_words(
+            NAME, geometry, view, address_bytes=view.byte_offset,
+            block_stride_bytes=parts.kernel_block_stride_bytes(view),
+        )  # fmt: skip
         page_bytes = view.block_stride_bytes
         if first is None:
             first, first_page_bytes = view, page_bytes
