@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 
 from ..arena import Arena
@@ -162,14 +163,19 @@ def harm_of(plan: Plan, geometry: CacheGeometry, events: Iterable[Event]) -> lis
         )
         victims = {}
         for block, live in dirty.items():
-            hit = {storage: intersect(issued[storage], ranges) for storage, ranges in live.items()}
+            hit = {key: intersect(issued[key], ranges) for key, ranges in live.items() if _meet(issued[key], ranges)}
             wiped_bytes = sum(map(total, hit.values()))
             if wiped_bytes:
                 victims[block] = wiped_bytes
-                dirty[block] = {storage: subtract(ranges, hit[storage]) for storage, ranges in live.items()}
+                live.update({key: subtract(live[key], ranges) for key, ranges in hit.items()})
         dirty[event.block] = needed_ranges(geometry.layers, [event.block])
         found.append(Harm(event.request, event.block, victims, outside_bytes))
     return found
+
+
+def _meet(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether the hulls of two sets of ranges meet; most blocks are told apart by this alone."""
+    return bool(len(a) and len(b) and a[:, 0].min() < b[:, 1].max() and b[:, 0].min() < a[:, 1].max())
 
 
 def harm_in_memory(
