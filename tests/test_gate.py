@@ -62,11 +62,11 @@ TRAPS = {
     ),
     "exits_with_0": (
         {"sources": ["import sys\nsys.exit(0)", "print(1)"]},
-        ["nothing ran from cell c3 (print(1)); the last cell that ran was cell c2 (import sys)"],
+        ["nothing ran from cell c3 (print(1)) on; the last cell that ran was cell c2 (import sys)"],
     ),
     "kernel_killed": (
         {"sources": ["print(1)", KILLED, "print(2)"]},
-        ["the kernel died in cell c3 (import os, signal); the last cell that ran was cell c2 (print(1))"],
+        ["the kernel died in cell c3 (import os, signal)", "nothing ran from cell "],
     ),
     "skipped": (
         {"sources": ["1"], "tags": {0: "parameters", 2: "skip-execution"}},
@@ -81,7 +81,10 @@ TRAPS = {
 def rulings(tmp_path_factory):
     """All traps, run once, two at a time."""
     folder, out = tmp_path_factory.mktemp("traps"), tmp_path_factory.mktemp("executed")
-    paths = [write_notebook(folder / f"{name}.ipynb", **made) for name, (made, _) in TRAPS.items()]
+    paths = [
+        write_notebook(folder / f"{name}.ipynb", **made, budget_seconds=60)
+        for name, (made, _) in TRAPS.items()
+    ]
     return {result.name: result for result in run_notebooks(paths, out, device="cpu")}
 
 

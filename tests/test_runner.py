@@ -10,7 +10,7 @@ from tiny_notebooks import write_notebook
 
 from kvzero.__main__ import main
 from kvzero.errors import NotebookNotFoundError
-from kvzero.workbook.runner import find_notebooks
+from kvzero.workbook.runner import find_notebooks, progress_line, run_notebook
 
 
 @pytest.mark.notebook
@@ -40,6 +40,18 @@ def test_run_exits_0_when_all_is_proven(tmp_path, capfd):
     path = write_notebook(tmp_path / "good.ipynb")
     assert main(["run", str(path), "--device", "cpu", "-o", str(tmp_path / "out")]) == 0
     assert capfd.readouterr().out.endswith("\n1 of 1 notebooks proven, 1 of 1 claims proven\n")
+
+
+@pytest.mark.notebook
+def test_what_hangs_is_stopped_tried_once_more_and_named(tmp_path):
+    source = "import pathlib, time\npathlib.Path('../tries').open('a').write('x')\ntime.sleep(60)"
+    (tmp_path / "notebooks").mkdir()
+    path = write_notebook(tmp_path / "notebooks" / "hangs.ipynb", [source], budget_seconds=6)
+    result = run_notebook(path, tmp_path, {})
+    assert (tmp_path / "tries").read_text() == "xx"
+    assert result.attempts == 2
+    assert "stopped after 12 s without an end, in cell c2 (import pathlib, time)" in result.ruling.problems
+    assert progress_line(result, 1, 1).endswith("second try: the first one hung")
 
 
 def test_a_path_that_is_no_notebook_is_refused(tmp_path, capfd):

@@ -13,7 +13,12 @@ IMPORTS = "from kvzero.workbook.verdict import Verdict"
 
 
 def write_notebook(
-    path: Path, sources: Sequence[str] = (), *, tags: dict[int, str] | None = None, claims: str = ""
+    path: Path,
+    sources: Sequence[str] = (),
+    *,
+    tags: dict[int, str] | None = None,
+    claims: str = "",
+    **metadata,
 ) -> Path:
     """Writes a notebook that proves one claim, with the given cells between its first and its last.
 
@@ -22,6 +27,7 @@ def write_notebook(
         sources: code of the cells c2, c3, … in the middle.
         tags: tags by number of cell (0: the parameters cell, tagged by itself unless this is given).
         claims: code in place of the one true claim of the last cell.
+        metadata: the notebook's `kvzero` metadata.
 
     Returns:
         The path.
@@ -31,9 +37,9 @@ def write_notebook(
     tags = {0: "parameters"} if tags is None else tags
     cells = []
     for number, source in enumerate([PARAMETERS, IMPORTS, *sources, last]):
-        metadata = {"tags": [tags[number]]} if number in tags else {}
-        cells.append({"cell_type": "code", "id": f"c{number}", "metadata": metadata, "source": source})
-    notebook = canonical({"cells": cells})
+        tagged = {"tags": [tags[number]]} if number in tags else {}
+        cells.append({"cell_type": "code", "id": f"c{number}", "metadata": tagged, "source": source})
+    notebook = canonical({"cells": cells, "metadata": {"kvzero": metadata} if metadata else {}})
     path.write_text(dumps(notebook), encoding="utf-8")
     return path
 

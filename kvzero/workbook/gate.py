@@ -18,7 +18,7 @@ executed notebook itself. It passes only if
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from kvzero.workbook.canonical import declared_parameters, source_of, tags_of
@@ -45,7 +45,7 @@ class Execution:
     Args:
         name: the notebook's name without its ending.
         executed: the notebook that papermill wrote, as JSON gives it; None if it wrote none.
-        exit_code: papermill's exit status.
+        exit_code: papermill's exit status; None if it hung and was stopped.
         stderr: what papermill wrote to stderr.
         seconds: how long papermill took.
         parameters: the names that were passed.
@@ -54,7 +54,7 @@ class Execution:
 
     name: str
     executed: dict | None
-    exit_code: int
+    exit_code: int | None
     stderr: str
     seconds: float
     parameters: Collection[str] = ()
@@ -91,17 +91,23 @@ def rule(execution: Execution) -> Ruling:
         return Ruling((f"papermill wrote no notebook (exit {execution.exit_code}): {last_line}",))
     notebook = execution.executed
     found = [*_parameter_problems(execution), *_cell_problems(execution), *_widget_problems(notebook)]
-    if execution.exit_code and not found:
+    if execution.exit_code != 0 and not found:
         found.append(f"papermill exited with {execution.exit_code}: {_last_line(execution.stderr)}")
-    if not execution.exit_code:
+    if execution.exit_code == 0:
         found += [f"papermill wrote to stderr: {line}" for line in _unexpected(execution.stderr)]
     ruling = _read_verdict(execution.name, notebook)
     found += ruling.problems
-    budget = notebook["metadata"].get("kvzero", {}).get("budget_seconds", BUDGET_SECONDS)
+    budget = budget_seconds(notebook)
     if execution.seconds > budget:
         found.append(f"took {execution.seconds:.0f} s, its budget is {budget:g} s")
     found += [f"left {name} beside the notebook" for name in sorted(execution.new_files)]
     return Ruling(tuple(found), ruling.claims, ruling.device, ruling.notes, ruling.exercises)
+
+
+def budget_seconds(notebook: dict | None) -> float:
+    """The time that a notebook allows itself in its metadata, or the usual one."""
+    metadata = (notebook or {}).get("metadata", {})
+    return metadata.get("kvzero", {}).get("budget_seconds", BUDGET_SECONDS)
 
 
 def text_outputs(notebook: dict) -> str:
@@ -147,8 +153,10 @@ def _parameter_problems(execution: Execution) -> Iterator[str]:
 
 
 def _cell_problems(execution: Execution) -> Iterator[str]:
+    cells = _code_cells(execution.executed)
+    yield from _broken_off(execution, cells)
     previous = "the start"
-    for cell in _code_cells(execution.executed):
+    for cell in cells:
         if _SHELL.search(source_of(cell)):
             yield f"{_where(cell)} shells out; the shell's status would be ignored"
         yield from _output_problems(_where(cell), cell.get("outputs", ()))
@@ -157,10 +165,19 @@ def _cell_problems(execution: Execution) -> Iterator[str]:
             if "skip-execution" in tags_of(cell):
                 yield f"{_where(cell)} is tagged skip-execution"
                 continue
-            what = "the kernel died in" if "DeadKernelError" in execution.stderr else "nothing ran from"
-            yield f"{what} {_where(cell)}; the last cell that ran was {previous}"
+            yield f"nothing ran from {_where(cell)} on; the last cell that ran was {previous}"
             return
         previous = _where(cell)
+
+
+def _broken_off(execution: Execution, cells: Sequence[dict]) -> Iterator[str]:
+    """Where the kernel died or papermill was stopped: in the last cell that was started."""
+    started = [cell for cell in cells if cell["metadata"].get("papermill", {}).get("start_time")]
+    where = _where(started[-1]) if started else "no cell"
+    if "DeadKernelError" in execution.stderr:
+        yield f"the kernel died in {where}"
+    elif execution.exit_code is None:
+        yield f"stopped after {execution.seconds:.0f} s without an end, in {where}"
 
 
 def _output_problems(where: str, outputs) -> Iterator[str]:

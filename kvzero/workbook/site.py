@@ -241,7 +241,7 @@ def _picture(kind: str, output: dict, page: Page, folder: Path) -> str:
     text_form = f"<details><summary>As text</summary>{_terminal(text)}</details>" if "\n" in text else ""
     width = metadata.get(kind, {}).get("width")
     size = f" style='width:{int(width)}px'" if width else ""
-    return f"<figure><img src='{name}' alt='{html.escape(alt)}'{size}>{caption}{text_form}</figure>"
+    return f"<figure tabindex='0'><img src='{name}' alt='{html.escape(alt)}'{size}>{caption}{text_form}</figure>"
 
 
 def _terminal(text: str) -> str:
