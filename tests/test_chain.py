@@ -14,8 +14,8 @@ from kvzero.workbook import chain
 from kvzero.workbook.figures import EVENTS
 
 DUMPS = (
-    "dsv4_c4_full__BLHNC", "dsv4_c4_mla_only__BHLNC", "glm52_fp8_dsmla_indexer__LBNHC", "mla_plus_swa_draft_padded__BLHNC",
-    "numblocks1__LHBNC", "nvfp4__LHBNC", "dsv4_mixed_ratio__BLNHC",
+    "dsv4_c4_full__BLHNC", "dsv4_c4_mla_only__BHLNC", "glm52_fp8_dsmla_indexer__LBNHC",
+    "mla_plus_swa_draft_padded__BLHNC", "numblocks1__LHBNC", "nvfp4__LHBNC", "dsv4_mixed_ratio__BLNHC",
 )  # fmt: skip
 
 
