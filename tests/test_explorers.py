@@ -61,9 +61,7 @@ def test_the_old_span_does_what_the_old_planner_did():
         assert knob.pad_written_bytes == audit.pad_bytes
 
 
-@given(
-    st.integers(1, 40), st.integers(0, 9), st.integers(1, 5), st.integers(2, 5), st.booleans(), st.floats(0, 1)
-)
+@given(st.integers(1, 40), st.integers(0, 9), st.integers(1, 5), st.integers(2, 5), st.booleans(), st.floats(0, 1))
 def test_it_flips_exactly_past_page_and_pad(page, pad, layers, num_blocks, last, place):
     size = {"page_bytes": page, "pad_bytes": pad, "layers": layers, "num_blocks": num_blocks}
     block = num_blocks - 1 if last else 0
@@ -150,9 +148,7 @@ def test_upstreams_numbers():
 
 
 @settings(max_examples=25)
-@given(
-    st.integers(1, 6), st.integers(1, 600), st.integers(0, 4), st.integers(1, 200), st.sampled_from(["CUDA", "AMD"])
-)
+@given(st.integers(1, 6), st.integers(1, 600), st.integers(0, 4), st.integers(1, 200), st.sampled_from(["CUDA", "AMD"]))
 def test_launches_flip_where_the_specimens_raise(long, long_words, short, short_words, device):
     limits = {"CUDA": CUDA, "AMD": AMD}[device]
     sizes = {"long_segments": long, "long_words": long_words, "short_segments": short, "short_words": short_words}
@@ -217,14 +213,12 @@ def test_every_control_is_native_described_and_does_something(make):
     explorer = make()
     for name, control in explorer.controls.items():
         explorer.reset.click()
-        assert isinstance(
-            control, (widgets.IntSlider, widgets.IntRangeSlider, widgets.Dropdown, widgets.ToggleButtons)
-        ), f"{name} can be used with the keyboard"
+        assert isinstance(control, (widgets.IntSlider, widgets.Dropdown, widgets.ToggleButtons)), (
+            f"{name} can be used with the keyboard"
+        )
         assert control.description.strip(), f"{name} says what it is"
         before, draws = explorer.view.code, explorer.draws
-        if isinstance(control, widgets.IntRangeSlider):
-            control.value = (control.min, control.max)
-        elif hasattr(control, "options"):
+        if hasattr(control, "options"):
             values = [option[1] if isinstance(option, tuple) else option for option in control.options]
             if len(values) == 1:
                 continue
@@ -264,7 +258,8 @@ def test_the_probes_code_gives_the_same_record():
     explorer = probe_explorer(pool, plan, byte=7)
     assert explorer.view.sentence == probe(pool, plan, 0, 7).sentence()
     explorer.set(byte=66)
-    assert eval(explorer.view.code, {"probe": probe, "geometry": pool, "plan": plan}).sentence() == explorer.view.sentence
+    names = {"probe": probe, "geometry": pool, "plan": plan}
+    assert eval(explorer.view.code, names).sentence() == explorer.view.sentence
     assert "is pad" in explorer.view.sentence
     explorer.set(step="a page")
     assert explorer.controls["byte"].step == pool.layers[0].page_bytes
@@ -321,7 +316,7 @@ def test_a_page_without_a_kernel_gets_picture_and_words():
     data = explorer._repr_mimebundle_()
     assert "application/vnd.jupyter.widget-view+json" in data
     assert data["text/html"].startswith("<details>") and "<img alt=" in data["text/html"]
-    assert data["image/png"] and explorer.view.sentence in data["text/plain"]
+    assert explorer.view.sentence in data["text/plain"]
 
 
 def test_data_is_plain_and_frozen():

@@ -327,7 +327,8 @@ def test_timeline_sweep_and_table_hold_their_words():
     events = [("host", 0, 2, "fill [1]", "fill"), ("stream", 30, 34, "copy 1", "copy")]
     words = timeline(events, "…", flips=[Limit("second fill", 20)], arrows=[("host", 2, "stream", 30)]).words
     assert {"host", "stream", "fill [1]", "copy 1", "second fill: 20 µs", "a copy reads a buffer"} <= set(words)
-    words = sweep([("a", [(0, 0), (10, 5)])], "…", x_label="knob", y_label="harm", flips=[Limit("flip", 4)], here=3).words
+    lines = [("a", [(0, 0), (10, 5)])]
+    words = sweep(lines, "…", x_label="knob", y_label="harm", flips=[Limit("flip", 4)], here=3).words
     assert {"knob", "harm", "flip: 4"} <= set(words)
     words = table(["name", "bytes"], [["a", 1234], ["✗ b", 5]], "…").words
     assert {"1,234", "✗ b"} <= set(words)

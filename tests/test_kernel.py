@@ -23,20 +23,23 @@ from kvzero.views import Segment
 HOPPER = GPUTarget("cuda", 90, 32)
 
 
-def compiled(store_width_bytes: int, apart: bool, ids: int, tile_bytes: int = 4096):
+def compiled(store_width_bytes: int, apart: bool, ids: int, tile_bytes: int = 4096, lines: bool = False):
     """The kernel compiled for a GPU that need not be here."""
     signature = {"tiles_ptr": "*i64", "ids_ptr": "*i64", "refused_ptr": "*i64"}
     signature |= {"num_tiles": "i32", "num_ids": "i32", "num_blocks": "i64"}
     signature |= {f"v{i}": "i64" for i in range(VALUES)}
-    constants = {"TILE_BYTES": tile_bytes, "STORE_WIDTH": store_width_bytes, "APART": apart, "IDS": ids}
+    step_bytes = tile_bytes if lines else tile_bytes - 128
+    constants = {"TILE_BYTES": tile_bytes, "STEP_BYTES": step_bytes, "STORE_WIDTH": store_width_bytes}
+    constants |= {"APART": apart, "IDS": ids}
     source = ASTSource(zero_tiles_compiled, signature | dict.fromkeys(constants, "constexpr"), constants)
     return triton.compile(source, target=HOPPER, options={"num_warps": 2})
 
 
 @pytest.mark.parametrize("ids", [kernel.IN_ARRAY, kernel.COUNTED, kernel.BY_VALUE])
 @pytest.mark.parametrize("apart", [True, False])
-def test_aligned_plans_get_16_byte_stores_and_no_other(apart, ids):
-    stores = re.findall(r"st\.global\.(\S+)", compiled(16, apart, ids).asm["ptx"])
+@pytest.mark.parametrize("lines", [True, False])
+def test_aligned_plans_get_16_byte_stores_and_no_other(lines, apart, ids):
+    stores = re.findall(r"st\.global\.(\S+)", compiled(16, apart, ids, lines=lines).asm["ptx"])
     # The one 8-byte store reports a refused id.
     assert stores.count("b64") == 1 and set(stores) == {"v4.b32", "b64"}
 
@@ -66,7 +69,7 @@ def test_the_fast_launch_passes_what_the_public_one_passes():
     calls = []
     binary._run = lambda *arguments: calls.append(arguments)
     binary.module = binary.function = 1  # as if loaded: there may be no GPU here to load it on
-    arguments = (11, 12, 13, 4, 2, 64, *range(VALUES), 4096, 16, True, kernel.BY_VALUE)
+    arguments = (11, 12, 13, 4, 2, 64, *range(VALUES), 4096, 3968, 16, True, kernel.BY_VALUE)
     try:
         binary[(8, 1, 1)](*arguments, stream=77)
         kernel.fast_launch(binary, 8, 77, *arguments)
@@ -108,7 +111,7 @@ def test_ids_outside_the_pool_are_skipped_and_counted_in_the_kernel(kind, apart)
     segments = [Segment(0, base, stride, spans[0]), Segment(0, base + 50, stride, spans[1])]
     plan = SimpleNamespace(segments=segments)
     addresses = np.full(2, memory.data_ptr(), dtype=np.uint64)
-    table = torch.from_numpy(tile_table(plan, addresses, tile_bytes=32, apart=apart))
+    table = torch.from_numpy(tile_table(plan, addresses, step_bytes=16, apart=apart))
     ids = [3, num_blocks, 0, 2**31 - 1, num_blocks + 1]
     array = torch.tensor([len(ids) - 1, *ids] if kind == kernel.COUNTED else ids)
     values = np.zeros(2 * VALUES, dtype=np.int32)
@@ -116,7 +119,7 @@ def test_ids_outside_the_pool_are_skipped_and_counted_in_the_kernel(kind, apart)
     refused = torch.zeros(2, dtype=torch.int64)
     zero_tiles_interpreted[(len(table) * len(ids),)](
         table, array, refused, len(table), len(ids), num_blocks, *values.view(np.int64).tolist(),
-        TILE_BYTES=32, STORE_WIDTH=1, APART=apart, IDS=kind,
+        TILE_BYTES=32, STEP_BYTES=16, STORE_WIDTH=1, APART=apart, IDS=kind,
     )  # fmt: skip
     # The count leaves out the last id; it does not reach the kernel.
     assert refused[0] == (2 if kind == kernel.COUNTED else 3) and refused[1] in ids

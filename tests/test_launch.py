@@ -17,6 +17,7 @@ from kvzero.launch import (
     DeviceLimits,
     launch_for,
     lies_apart,
+    step_for,
     tile_bytes_for,
     tile_rows,
 )
@@ -37,7 +38,7 @@ def apart(num_blocks: int, pages: list[int]):
 
 @given(
     st.lists(st.integers(1, 70_000), min_size=1, max_size=5),
-    st.sampled_from([32, 64, 4096, 8192, 1 << 18]),
+    st.sampled_from([16, 64, 3968, 4096, 8192, 1 << 18]),
 )
 def test_tiles_cover_every_segment_once_and_none_is_empty(pages, tile_bytes):
     plan = apart(3, pages)
@@ -63,7 +64,7 @@ def test_the_launch_that_overflowed_is_inside_every_limit():
 
 
 def test_a_call_that_exceeds_a_launch_is_split():
-    plan = apart(1_000, [8192, 4000])
+    plan = apart(1_000, [8192, 3968])
     launch = launch_for(plan, 1_000, DeviceLimits("small", max_grid_x=301, threads_per_warp=32))
     assert launch.programs_per_block == 3
     assert (launch.launches, launch.grid, launch.programs) == (10, (300, 1, 1), 3_000)
@@ -85,7 +86,7 @@ def test_amd_counts_threads_over_the_whole_launch():
 
 @pytest.mark.parametrize(
     ("pages", "tile_bytes"),
-    [([1], 32), ([100], 128), ([4096], 4096), ([4224], 8192), ([41_984, 8_448], 4096), ([1152], 2048)],
+    [([1], 32), ([100], 128), ([4096], 4096), ([4097], 8192), ([4224], 8192), ([41_984, 8_448], 4096), ([1152], 2048)],
 )
 def test_the_tile_fits_the_pages(pages, tile_bytes):
     assert tile_bytes_for(apart(4, pages)) == tile_bytes
@@ -103,3 +104,11 @@ def test_no_real_dump_has_an_empty_program(name):
 def test_order_follows_the_layout():
     assert lies_apart(plan_segments(geometries.load("gptoss_18sw_18full__LBNHC")))
     assert not lies_apart(plan_segments(geometries.load("dsv4_c4_mla_only__BLHNC")))
+
+
+def test_cuts_lie_on_lines_only_if_every_page_does():
+    on_lines, off_lines = apart(4, [8_192]), apart(4, [8_208])
+    assert (step_for(on_lines, 4096), step_for(off_lines, 4096)) == (4096, 3968)
+    assert step_for(on_lines, 4096, addresses=64) == 3968 and step_for(on_lines, 4096, addresses=256) == 4096
+    assert step_for(off_lines, 32) == 32 and step_for(apart(4, [8_200]), 32) == 16
+    assert step_for(apart(1, [128]), 4096) == 4096

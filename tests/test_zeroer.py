@@ -246,7 +246,9 @@ def test_graphs_need_a_gpu_and_say_so():
 
 
 def test_a_call_is_split_where_a_launch_is_too_small(monkeypatch):
-    monkeypatch.setattr(launch.CUDA.__class__, "max_programs", property(lambda limits: 2))
+    monkeypatch.setattr(
+        launch.CUDA.__class__, "max_programs", property(lambda limits: 5)
+    )  # two blocks of 3 tiles do not fit
     geometry = slab(6, (40,), 61, 3)
     memory = dirty(geometry)
     BlockZeroer(plan_segments(geometry), memory, tile_bytes=32).zero([0, 2, 5])

@@ -20,8 +20,9 @@ from ..figures.show import bundle, png_bytes
 from ..figures.style import WIDTH_INCHES, Sheet, wrap
 
 REDRAW_DPI = 120
-_WIDE = widgets.Layout(width="100%", max_width="864px")
-_PRE = "line-height:1.25;overflow-x:auto"
+_PAGE = {"width": "100%", "max_width": "880px"}
+_FULL = {"width": "auto", "margin": "2px"}
+_GRID = {"grid_template_columns": "repeat(auto-fit, minmax(320px, 1fr))"}  # one column on a phone
 _DESCRIPTION = {"description_width": "9.5em"}
 
 
@@ -71,29 +72,24 @@ class Explorer(widgets.VBox):
         self._draw, self._presets, self._adapt = draw, dict(presets), adapt
         self._quiet = False
         self.view: View | None = None
-        self.preset = widgets.Dropdown(options=list(presets), description="preset", layout=_WIDE, style=_DESCRIPTION)
+        self.preset = widgets.Dropdown(options=list(presets), description="preset", layout=_FULL, style=_DESCRIPTION)
         self.reset = widgets.Button(description="reset", tooltip="Back to the first preset", icon="undo")
         self.reset.on_click(lambda _: self._guarded(self._to_first_preset))
         self.preset.observe(lambda change: self._guarded(lambda: self._apply(change["new"])), "value")
         for control in self.controls.values():
-            control.layout, control.style = _WIDE, _DESCRIPTION
+            control.layout, control.style = _FULL, _DESCRIPTION
             control.observe(lambda _: self._guarded(self._changed), "value")
-        self._picture, self._code = widgets.HTML(layout=_WIDE), widgets.HTML(layout=_WIDE)
-        self._text, self._error = widgets.HTML(layout=_WIDE), widgets.HTML(layout=_WIDE)
+        self._picture, self._error, self._table = (widgets.HTML(layout=_FULL) for _ in range(3))
+        self._text, self._code = widgets.HTML(layout=_FULL), widgets.HTML(layout=_FULL)
+        folded = widgets.Accordion([self._text, self._code], selected_index=None, layout=_FULL)
+        folded.titles = ("The same as text", "This state as code")
         heading = widgets.HTML(f"<b>{html.escape(title)}</b>")
+        grid = widgets.GridBox(list(self.controls.values()), layout=_GRID)
         self._title = title
         super().__init__(
-            [
-                heading,
-                self.preset,
-                *self.controls.values(),
-                self.reset,
-                self._error,
-                self._picture,
-                self._text,
-                self._code,
-            ]
+            [heading, self.preset, grid, self.reset, self._error, self._picture, self._table, folded], layout=_PAGE
         )
+        self.add_class("kvzero-explorer")
         self._guarded(lambda: self._apply(next(iter(self._presets))))
 
     @property
@@ -154,15 +150,8 @@ class Explorer(widgets.VBox):
     def _redraw(self) -> None:
         self.view = view = self._draw(self.state)
         self._picture.value = _picture_html(view)
-        table = f"<pre style='{_PRE}'>{html.escape(view.table)}</pre>" if view.table else ""
-        self._text.value = (
-            f"{table}<details><summary>The same as text</summary>"
-            f"<pre style='{_PRE}'>{html.escape(view.text)}</pre></details>"
-        )
-        self._code.value = (
-            "<details open><summary>This state as code</summary>"
-            f'<pre style="user-select:all;white-space:pre-wrap">{html.escape(view.code)}</pre></details>'
-        )
+        self._table.value = _pre(view.table) if view.table else ""
+        self._text.value, self._code.value = _pre(view.text), _pre(view.code)
         self._error.value = ""
         self.draws += 1
 
@@ -180,16 +169,18 @@ class Explorer(widgets.VBox):
             raise
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
-        """The widget, and for pages without a kernel its present picture, folded away, with its sentence."""
+        """The widget; for pages without a kernel, a line with its present picture folded behind it."""
         data = super()._repr_mimebundle_(**options)
-        if self.view is None:
-            return data
-        still, _ = bundle(self.view.figure, self.view.sentence, self.view.text)
-        note = f"Explorer: {html.escape(self._title)}. Its controls need a running notebook; this is its first picture."
-        data["text/html"] = f"<details><summary>{note}</summary>{still['text/html']}</details>"
-        data["image/png"] = still["image/png"]
-        data["text/plain"] = f"{self._title} (an explorer; its controls need a running notebook)\n{still['text/plain']}"
+        if self.view is not None:
+            still, _ = bundle(self.view.figure, self.view.sentence, self.view.text)
+            note = f"Explorer: {self._title} Its controls need a running notebook; here is where it starts."
+            data["text/html"] = f"<details><summary>{html.escape(note)}</summary>{still['text/html']}</details>"
+            data["text/plain"] = f"{note}\n{still['text/plain']}"
         return data
+
+
+def _pre(text: str) -> str:
+    return f'<pre style="line-height:1.25;overflow-x:auto;user-select:text">{html.escape(text)}</pre>'
 
 
 def _picture_html(view: View) -> str:
@@ -198,7 +189,7 @@ def _picture_html(view: View) -> str:
     words = html.escape(view.sentence)
     # The size is stated and decoding waits, so that the page neither jumps nor blinks while a slider moves.
     return (
-        f'<img class="kvzero-explorer" alt="{words}" decoding="sync" width="{width * 96:.0f}" '
+        f'<img alt="{words}" decoding="sync" width="{width * 96:.0f}" '
         f'height="{height * 96:.0f}" style="max-width:100%;height:auto;background:#fff" '
         f'src="data:image/png;base64,{data}"><div role="status" aria-live="polite">{words}</div>'
     )

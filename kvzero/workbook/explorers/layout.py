@@ -148,8 +148,8 @@ def layout_code(state: dict[str, Any]) -> str:
         first = f"geometry = make_geometry({sizes})"
     else:
         first = f"geometry = geometries.load({state['source']!r})"
-    low, high = state["blocks"]
-    second = f"layout = layout_data(geometry, {state['planner']!r}, tuple(range({low}, {high + 1})))"
+    blocks = f"tuple(range({state['block']}, {state['block'] + state['count']}))"
+    second = f"layout = layout_data(geometry, {state['planner']!r}, {blocks})"
     return f"{first}\n{second}\nshow_layout(layout)"
 
 
@@ -157,8 +157,7 @@ def layout_view(state: dict[str, Any]) -> View:
     """What the explorer shows for a state."""
     try:
         geometry = layout_geometry(state)
-        low, high = state["blocks"]
-        layout = layout_data(geometry, state["planner"], tuple(range(low, min(high, geometry.num_blocks - 1) + 1)))
+        layout = layout_data(geometry, state["planner"], tuple(range(state["block"], state["block"] + state["count"])))
     except KvzeroError as error:  # sizes that do not go together: say so in place of the picture
         sentence = f"No such cache ({error.rule}): {error}"
         return View(note_figure(sentence), sentence, sentence, layout_code(state))
@@ -176,13 +175,13 @@ def show_layout(layout: Layout) -> None:
 
 _TOY = {
     "source": MADE, "order": "LBNHC", "layers": 4, "num_blocks": 4, "tokens": 4, "heads": 2, "content": 16,
-    "dtype": "uint8", "pad_bytes": 0, "kernel_blocks": 1, "groups": 1, "planner": "kvzero", "blocks": (1, 1),
+    "dtype": "uint8", "pad_bytes": 0, "kernel_blocks": 1, "groups": 1, "planner": "kvzero", "block": 1, "count": 1,
 }  # fmt: skip
 PRESETS: dict[str, dict[str, Any]] = {
     "uniform pages, layers apart": _TOY,
     "packed: all layers in each block, padded": {**_TOY, "order": "BLNHC", "pad_bytes": 8},
     "packed, the old planner on the last block": {
-        **_TOY, "order": "BLNHC", "pad_bytes": 8, "planner": "uniform-page", "blocks": (3, 3),
+        **_TOY, "order": "BLNHC", "pad_bytes": 8, "planner": "uniform-page", "block": 3,
     },
     "packed, the old planner on block 1": {**_TOY, "order": "BLNHC", "pad_bytes": 8, "planner": "uniform-page"},
     "K/V outermost: two spans per layer": {**_TOY, "order": "LKBNHC"},
@@ -194,9 +193,9 @@ PRESETS: dict[str, dict[str, Any]] = {
         **_TOY, "source": "glm52_fp8_dsmla_indexer__LBNHC", "planner": "uniform-page",
     },
     "real: DeepSeek-V4 slab, the old planner": {
-        **_TOY, "source": "dsv4_c4_mla_only__BLHNC", "planner": "uniform-page", "blocks": (3, 3),
+        **_TOY, "source": "dsv4_c4_mla_only__BLHNC", "planner": "uniform-page", "block": 3,
     },
-    "real: DeepSeek-V4 slab, three groups": {**_TOY, "source": "dsv4_c4_full__BLHNC", "blocks": (3, 3)},
+    "real: DeepSeek-V4 slab, three groups": {**_TOY, "source": "dsv4_c4_full__BLHNC", "block": 3},
     "real: Llama 3, heads outside the block": {**_TOY, "source": "llama3_8b_bf16__LHBNC"},
 }  # fmt: skip
 
@@ -219,16 +218,20 @@ def layout_explorer() -> Explorer:
         "kernel_blocks": slider(1, 1, 8, description="kernel blocks"),
         "groups": slider(1, 1, 3, description="groups"),
         "planner": menu(options=PLANNER_NAMES, description="planner"),
-        "blocks": widgets.IntRangeSlider(value=(1, 1), min=0, max=3, description="blocks to zero"),
+        "block": slider(1, 0, 3, description="zero from block"),
+        "count": slider(1, 1, 4, description="how many"),
     }
 
     def adapt(found) -> None:
         made = found["source"].value == MADE
         for name in SIZES:
             found[name].disabled = not made
-        last = (found["num_blocks"].value if made else _load(found["source"].value).num_blocks) - 1
-        low, high = found["blocks"].value
-        found["blocks"].value = (min(low, last), min(high, last))
-        found["blocks"].max = last
+        num_blocks = found["num_blocks"].value if made else _load(found["source"].value).num_blocks
+        for name, most in (
+            ("block", num_blocks - 1),
+            ("count", num_blocks - min(found["block"].value, num_blocks - 1)),
+        ):
+            found[name].value = min(found[name].value, most)
+            found[name].max = most
 
     return Explorer("Who owns each byte, and what does a planner write?", controls, layout_view, PRESETS, adapt)
