@@ -189,7 +189,7 @@ def _measure_calls(geometry: CacheGeometry, num_ids: int, fast: bool = True) -> 
     job, target = zeroer._job, zeroer._target
     for variant in target._variants.values():
         variant.fast = variant.fast and fast
-    by_array = CompiledVariant(job.tile_bytes, job.store_width_bytes, job.apart, IN_ARRAY, torch.int64)
+    by_array = CompiledVariant(job.tile_bytes, job.step_bytes, job.store_width_bytes, job.apart, IN_ARRAY, torch.int64)
     by_array.fast = False
     as_list = np.random.default_rng(num_ids).permutation(geometry.num_blocks)[:num_ids].tolist()
     as_array, on_gpu = np.array(as_list), torch.tensor(as_list, device="cuda")

@@ -31,7 +31,6 @@ class _Slots:
     def __init__(self, num_ids: int, device: torch.device) -> None:
         self.pinned = torch.empty(num_ids, dtype=torch.int64, pin_memory=True)
         self.array = self.pinned.numpy()
-        self.bytes = memoryview(self.array).cast("B")
         self.on_gpu = torch.empty(num_ids, dtype=torch.int64, device=device)
         self._from, self._to = self.pinned.data_ptr(), self.on_gpu.data_ptr()
 
@@ -46,12 +45,11 @@ class _Slots:
 
 
 class Slot:
-    """Room for the ids of one launch: fill `ids` (int64; `bytes` is the same memory), then `send`."""
+    """Room for the ids of one launch: fill `ids` (int64), then `send`."""
 
     def __init__(self, slots: _Slots, start: int, stop: int) -> None:
         self._slots, self._start, self._stop = slots, start, stop
         self.ids = slots.array[start:stop]
-        self.bytes = slots.bytes[ID_BYTES * start : ID_BYTES * stop]
 
     def send(self, stream: int) -> int:
         """Enqueues the copy to the GPU on a stream (raw handle) and returns the address there."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import marshal
 import struct
 from collections.abc import Sequence
 
@@ -14,6 +15,8 @@ from .kernel import MOST_BY_VALUE, VALUES
 HostIds = Sequence[int] | np.ndarray | torch.Tensor
 
 _largest = np.maximum.reduce
+_MARSHALLED = np.dtype([("kind", "u1"), ("value", "<i4")])
+_HEADER_BYTES = 5
 
 
 def checked_ids(block_ids: HostIds, plan) -> np.ndarray:
@@ -75,12 +78,11 @@ def out_of_range(block_id: int, plan, outcome: str) -> IdOutOfRangeError:
     )
 
 
-def fill_fast(slot: np.ndarray, slot_bytes: memoryview, block_ids: HostIds, num_blocks: int) -> bool:
+def fill_fast(slot: np.ndarray, block_ids: HostIds, num_blocks: int) -> bool:
     """Copies ids into a slot and checks them there, without a pass of Python over them.
 
     Args:
         slot: int64, shape (ids,).
-        slot_bytes: the same memory as bytes.
         block_ids: as many ids as the slot holds.
         num_blocks: blocks of the pool.
 
@@ -88,12 +90,18 @@ def fill_fast(slot: np.ndarray, slot_bytes: memoryview, block_ids: HostIds, num_
         False where this cannot vouch for the ids; `checked_ids` then says what is wrong, or takes them.
     """
     if type(block_ids) is list:
-        if list(map(type, block_ids)).count(int) != len(block_ids):
-            return False
         try:
-            struct.pack_into(f"{len(block_ids)}q", slot_bytes, 0, *block_ids)
-        except struct.error:
+            # One pass in C that keeps the types, at half the cost of looking at each type and packing: version 2
+            # of this format is a header and, for an integer below 2**31, an "i" and 4 bytes.
+            marshalled = marshal.dumps(block_ids, 2)
+        except ValueError:
             return False
+        if len(marshalled) != _HEADER_BYTES + _MARSHALLED.itemsize * len(block_ids):
+            return False
+        items = np.frombuffer(marshalled, _MARSHALLED, offset=_HEADER_BYTES)
+        if not (items["kind"] == ord("i")).all():
+            return False
+        slot[:] = items["value"]
     elif type(block_ids) is np.ndarray and block_ids.dtype == np.int64 and block_ids.ndim == 1:
         slot[:] = block_ids
     else:

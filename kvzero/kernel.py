@@ -67,7 +67,8 @@ def _zero_tiles(
     v15: tl.int64, v16: tl.int64, v17: tl.int64, v18: tl.int64, v19: tl.int64, v20: tl.int64, v21: tl.int64,
     v22: tl.int64, v23: tl.int64, v24: tl.int64, v25: tl.int64, v26: tl.int64, v27: tl.int64, v28: tl.int64,
     v29: tl.int64, v30: tl.int64, v31: tl.int64,
-    TILE_BYTES: tl.constexpr,
+    TILE_BYTES: tl.constexpr,  # most that one program can write
+    STEP_BYTES: tl.constexpr,  # from one cut of a segment to the next: a tile, or a line less
     STORE_WIDTH: tl.constexpr,  # bytes: divides every address, stride and length
     APART: tl.constexpr,  # programs go segment by segment, not block by block
     IDS: tl.constexpr,  # IN_ARRAY, COUNTED or BY_VALUE, as plain numbers
@@ -92,10 +93,10 @@ def _zero_tiles(
         local = program - num_ids * first
         which = local // count
         tile = local % count
-        start += tile.to(tl.int64) * TILE_BYTES
+        start += tile.to(tl.int64) * STEP_BYTES
         is_first = tile == 0
         is_last = tile == count - 1
-        nbytes = tl.where(is_last, nbytes, TILE_BYTES)
+        nbytes = tl.where(is_last, nbytes, STEP_BYTES)
         is_reporter = is_first & (first == 0)
     else:
         which = program // num_tiles
@@ -122,38 +123,42 @@ def _zero_tiles(
         if (block >= 0) & (block < num_blocks):
             start += block * stride
             end = start + nbytes
-            if STORE_WIDTH == 16:
-                body_start = start
-                body_end = end
+            word = tl.arange(0, TILE_BYTES // 4)
+            # Without the hints a pointer out of a table has no known alignment and gets 4-byte stores; word counts
+            # that are multiples of 4 keep the mask as wide as the store.
+            if STEP_BYTES == TILE_BYTES:
+                body_ptr = tl.multiple_of(start.to(tl.pointer_type(tl.int32)), 16)
+                stop = tl.multiple_of((nbytes // 16) * 4, 4)
+                tl.store(body_ptr + word, 0, mask=word < stop)
             else:
-                # The inner cuts of a segment move down to the next 16-byte boundary, so that only its first
-                # and its last tile have a ragged end. The body of a tile stays within TILE_BYTES.
-                start = tl.where(is_first, start, start & -16)
-                end = tl.where(is_last, end, end & -16)
+                # The cuts inside a segment move down to the next line, so that all stores but those at its first
+                # and last bytes fill whole lines. A tile stays within TILE_BYTES of the line that it begins in.
+                line = start & (STEP_BYTES - TILE_BYTES)
+                start = tl.where(is_first, start, line)
+                end = tl.where(is_last, end, line + STEP_BYTES)
                 body_start = (start + 15) & -16
                 body_end = end & -16
-                if is_first | is_last:
-                    # 16 bytes of lanes for the head, 16 for the tail, each as wide as the plan allows.
-                    lane = tl.arange(0, 32 // STORE_WIDTH) * STORE_WIDTH
-                    is_head = lane < 16
-                    tail_start = tl.where(body_end > body_start, body_end, body_start)
-                    head_end = tl.where(body_start < end, body_start, end)
-                    address = tl.where(is_head, start + lane, tail_start + (lane - 16))
-                    inside = address < tl.where(is_head, head_end, end)
-                    if STORE_WIDTH == 8:
-                        tl.store(address.to(tl.pointer_type(tl.int64)), 0, mask=inside)
-                    elif STORE_WIDTH == 4:
-                        tl.store(address.to(tl.pointer_type(tl.int32)), 0, mask=inside)
-                    elif STORE_WIDTH == 2:
-                        tl.store(address.to(tl.pointer_type(tl.int16)), 0, mask=inside)
-                    else:
-                        tl.store(address.to(tl.pointer_type(tl.int8)), 0, mask=inside)
-            # Without these hints a pointer out of a table has no known alignment and gets 4-byte stores; the
-            # word count keeps the mask as wide as the store.
-            body_ptr = tl.multiple_of(body_start.to(tl.pointer_type(tl.int32)), 16)
-            body_words = tl.multiple_of(((body_end - body_start) // 16) * 4, 4)
-            word = tl.arange(0, TILE_BYTES // 4)
-            tl.store(body_ptr + word, 0, mask=word < body_words)
+                body_ptr = tl.multiple_of(line.to(tl.pointer_type(tl.int32)), 16)
+                skip = tl.multiple_of(((body_start - line) // 16) * 4, 4)
+                stop = tl.multiple_of(((body_end - line) // 16) * 4, 4)
+                tl.store(body_ptr + word, 0, mask=(word >= skip) & (word < stop))
+                if STORE_WIDTH < 16:
+                    if is_first | is_last:
+                        # 16 bytes of lanes for the head, 16 for the tail, each as wide as the plan allows.
+                        lane = tl.arange(0, 32 // STORE_WIDTH) * STORE_WIDTH
+                        is_head = lane < 16
+                        tail_start = tl.where(body_end > body_start, body_end, body_start)
+                        head_end = tl.where(body_start < end, body_start, end)
+                        address = tl.where(is_head, start + lane, tail_start + (lane - 16))
+                        inside = address < tl.where(is_head, head_end, end)
+                        if STORE_WIDTH == 8:
+                            tl.store(address.to(tl.pointer_type(tl.int64)), 0, mask=inside)
+                        elif STORE_WIDTH == 4:
+                            tl.store(address.to(tl.pointer_type(tl.int32)), 0, mask=inside)
+                        elif STORE_WIDTH == 2:
+                            tl.store(address.to(tl.pointer_type(tl.int16)), 0, mask=inside)
+                        else:
+                            tl.store(address.to(tl.pointer_type(tl.int8)), 0, mask=inside)
         else:
             if is_reporter:
                 tl.atomic_add(refused_ptr, 1, sem="relaxed", scope="sys")
@@ -168,13 +173,13 @@ zero_tiles_compiled, zero_tiles_interpreted = jit_both(
 )
 
 
-def tile_table(plan, addresses, tile_bytes: int, apart: bool) -> np.ndarray:
+def tile_table(plan, addresses, step_bytes: int, apart: bool) -> np.ndarray:
     """The kernel's table: one row for each tile of a block.
 
     Args:
         plan: the plan.
         addresses: address of each segment's storage, uint64, shape (segments,).
-        tile_bytes: bytes of a tile.
+        step_bytes: distance between the cuts of a segment.
         apart: whether programs go segment by segment (`lies_apart`).
 
     Returns:
@@ -182,7 +187,7 @@ def tile_table(plan, addresses, tile_bytes: int, apart: bool) -> np.ndarray:
         HEAD/TAIL bits. Segment by segment: address of the segment in block 0, block stride, bytes of its last
         tile, and its first row and (from bit 32) its number of rows.
     """
-    rows = tile_rows(plan, tile_bytes)
+    rows = tile_rows(plan, step_bytes)
     segment, offset, nbytes = rows[:, SEGMENT], rows[:, OFFSET], rows[:, NBYTES]
     # Signed, since the kernel adds signed numbers; bit 63 may be set on some devices (#37197).
     starts = addresses.view(np.int64) + np.array([each.base_bytes for each in plan.segments], dtype=np.int64)
@@ -199,7 +204,8 @@ class CompiledVariant:
     """One compiled form of the kernel on the current GPU, launched with integer addresses.
 
     Args:
-        tile_bytes: bytes of a tile, a power of two of at least 32.
+        tile_bytes: most bytes that one program can write, a power of two of at least 32.
+        step_bytes: distance between the cuts of a segment (`step_for`).
         store_width_bytes: 16, 8, 4, 2 or 1; divides every address, stride and length.
         apart: whether programs go segment by segment.
         ids: IN_ARRAY, COUNTED or BY_VALUE.
@@ -207,9 +213,9 @@ class CompiledVariant:
     """
 
     def __init__(
-        self, tile_bytes: int, store_width_bytes: int, apart: bool, ids: int, id_dtype: torch.dtype
+        self, tile_bytes: int, step_bytes: int, store_width_bytes: int, apart: bool, ids: int, id_dtype: torch.dtype
     ) -> None:
-        self._constants = (tile_bytes, store_width_bytes, apart, ids)
+        self._constants = (tile_bytes, step_bytes, store_width_bytes, apart, ids)
         self._types = (torch.int64, id_dtype, torch.int64)
         self._num_warps = warps_for(tile_bytes)
         self.kernel = zero_tiles_compiled.warmup(

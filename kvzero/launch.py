@@ -17,6 +17,8 @@ TILE_BYTES = 4096
 WIDE_TILE_BYTES = 8192
 LEAST_FILLED = 0.75
 MAX_WARPS_PER_PROGRAM = 4
+# A store that starts inside a line of the cache touches one line more, and half-written sectors at its ends.
+LINE_BYTES = 128
 # The interpreter runs about 1,000 programs a second whatever their size, so its tiles are large.
 INTERPRETER_TILE_BYTES = 1 << 18
 FULL_WIDTH_BYTES = 16
@@ -99,12 +101,13 @@ def tile_bytes_for(plan, tile_bytes: int | None = None) -> int:
 
     Example: a page of 4,224 bytes would be cut into 4,096 and 128.
         >>> from types import SimpleNamespace as N
-        >>> tile_bytes_for(N(segments=[N(span_bytes=4224)]))
+        >>> page = N(base_bytes=0, block_stride_bytes=4224, span_bytes=4224)
+        >>> tile_bytes_for(N(segments=[page], num_blocks=9))
         8192
     """
     spans = [segment.span_bytes for segment in plan.segments]
     if tile_bytes is None:
-        programs = sum(-(-span // TILE_BYTES) for span in spans)
+        programs = sum(-(-span // step_for(plan, TILE_BYTES)) for span in spans)
         filled = sum(spans) / (programs * TILE_BYTES)
         tile_bytes = TILE_BYTES if filled >= LEAST_FILLED else WIDE_TILE_BYTES
     return min(tile_bytes, max(32, 1 << (max(spans) - 1).bit_length()))
@@ -136,12 +139,39 @@ def lies_apart(plan) -> bool:
     return True
 
 
-def tile_rows(plan, tile_bytes: int) -> np.ndarray:
+def step_for(plan, tile_bytes: int, addresses: int = 0) -> int:
+    """Distance between the cuts of a segment, in bytes.
+
+    Args:
+        plan: the plan.
+        tile_bytes: most bytes that one program can write.
+        addresses: the addresses of the storages, or-ed; 0 where they begin on lines.
+
+    Returns:
+        `tile_bytes` if every page begins and ends on a line. Else one line less: the cuts inside a page are moved
+        down to lines, and its last tile may grow by what the first one lost.
+
+    Example:
+        >>> from types import SimpleNamespace as N
+        >>> page = N(base_bytes=0, block_stride_bytes=37_440, span_bytes=37_376)
+        >>> step_for(N(segments=[page], num_blocks=9), 4096)
+        3968
+    """
+    line_bytes = min(LINE_BYTES, tile_bytes // 2)
+    bits = addresses
+    for segment in plan.segments:
+        bits |= segment.base_bytes | segment.span_bytes
+        if plan.num_blocks > 1:
+            bits |= segment.block_stride_bytes
+    return tile_bytes if bits % line_bytes == 0 else tile_bytes - line_bytes
+
+
+def tile_rows(plan, step_bytes: int) -> np.ndarray:
     """Cuts every segment of a plan into tiles.
 
     Args:
         plan: the plan; only its segments are read.
-        tile_bytes: bytes of a tile, a multiple of 16 and at least 32.
+        step_bytes: distance between the cuts, at least 16.
 
     Returns:
         An int64 array of shape (tiles, 4), in the order of the segments: index of the segment, offset of the
@@ -153,13 +183,13 @@ def tile_rows(plan, tile_bytes: int) -> np.ndarray:
         [[0, 0, 4096, 1], [0, 4096, 904, 2]]
     """
     spans = np.array([segment.span_bytes for segment in plan.segments], dtype=np.int64)
-    counts = -(-spans // tile_bytes)
+    counts = -(-spans // step_bytes)
     segment = np.repeat(np.arange(len(spans)), counts)
     first_row = np.repeat(np.cumsum(counts) - counts, counts)
-    offset = (np.arange(len(segment)) - first_row) * tile_bytes
+    offset = (np.arange(len(segment)) - first_row) * step_bytes
     left = spans[segment] - offset
-    ends = np.where(offset == 0, HEAD, 0) | np.where(left <= tile_bytes, TAIL, 0)
-    return np.stack([segment, offset, np.minimum(left, tile_bytes), ends], axis=1).astype(np.int64)
+    ends = np.where(offset == 0, HEAD, 0) | np.where(left <= step_bytes, TAIL, 0)
+    return np.stack([segment, offset, np.minimum(left, step_bytes), ends], axis=1).astype(np.int64)
 
 
 def ids_per_launch(programs_per_block: int, limits: DeviceLimits = CUDA) -> int:
@@ -176,7 +206,7 @@ def launch_for(plan, num_ids: int | None = None, limits: DeviceLimits = CUDA, ti
     """The launches that zero `num_ids` blocks of a plan; one program for each (block, tile), and no other.
 
     Args:
-        plan: the plan.
+        plan: the plan; its storages are taken to begin on 128-byte lines, as allocators give them.
         num_ids: block ids of the call; None means every block of the pool.
         limits: limits of the device.
         tile_bytes: bytes of a tile; None takes the default, or less where all segments are shorter.
@@ -193,7 +223,7 @@ def launch_for(plan, num_ids: int | None = None, limits: DeviceLimits = CUDA, ti
     """
     num_ids = plan.num_blocks if num_ids is None else num_ids
     tile_bytes = tile_bytes_for(plan, tile_bytes)
-    rows = tile_rows(plan, tile_bytes)
+    rows = tile_rows(plan, step_for(plan, tile_bytes))
     per_block = len(rows)
     fits = ids_per_launch(per_block, limits)
     return Launch(

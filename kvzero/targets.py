@@ -51,12 +51,20 @@ class Job:
         self.tile_bytes = tiling.tile_bytes_for(plan, tile_bytes or target.tile_bytes)
         self.apart = tiling.lies_apart(plan)
         addresses = np.array([bound.addresses[each.storage] for each in plan.segments], dtype=np.uint64)
-        table = tile_table(plan, addresses, self.tile_bytes, self.apart)
+        address_bits = int(np.bitwise_or.reduce(addresses))
+        self.step_bytes = tiling.step_for(plan, self.tile_bytes, address_bits)
+        table = tile_table(plan, addresses, self.step_bytes, self.apart)
         self.num_tiles = len(table)
         self.ids_per_launch = tiling.ids_per_launch(self.num_tiles, target.limits)
         # A storage that starts at an odd address narrows the stores, whatever the plan's numbers divide by.
-        low_bits = int(np.bitwise_or.reduce(addresses)) | plan.alignment_bytes
+        low_bits = address_bits | plan.alignment_bytes
         self.store_width_bytes = low_bits & -low_bits
+        self.constants = {
+            "TILE_BYTES": self.tile_bytes,
+            "STEP_BYTES": self.step_bytes,
+            "STORE_WIDTH": self.store_width_bytes,
+            "APART": self.apart,
+        }
         self.table = torch.from_numpy(table).to(bound.device)
         self.table_address = self.table.data_ptr()
 
@@ -76,7 +84,7 @@ class CpuTarget:
             part = torch.from_numpy(ids[start : start + job.ids_per_launch].copy())
             zero_tiles_interpreted[(len(part) * job.num_tiles,)](
                 job.table, part, self._refused, job.num_tiles, len(part), job.num_blocks, *[0] * VALUES,
-                TILE_BYTES=job.tile_bytes, STORE_WIDTH=job.store_width_bytes, APART=job.apart, IDS=IN_ARRAY,
+                **job.constants, IDS=IN_ARRAY,
             )  # fmt: skip
 
     def warmup(self, job: Job) -> None:
@@ -147,7 +155,7 @@ class GpuTarget:
         capturing = torch.cuda.is_current_stream_capturing()
         with ring.lock:
             slot = ring.take_for_capture(num_ids) if capturing else ring.take(num_ids, stream)
-            if not fill_fast(slot.ids, slot.bytes, block_ids, job.num_blocks):
+            if not fill_fast(slot.ids, block_ids, job.num_blocks):
                 return False
             if num_ids * job.bytes_per_block >= SORT_BYTES:
                 slot.ids.sort()
@@ -186,7 +194,7 @@ class GpuTarget:
         )
 
     def _variant(self, job: Job, kind: int, dtype: torch.dtype = torch.int64) -> CompiledVariant:
-        key = (job.tile_bytes, job.store_width_bytes, job.apart, kind, dtype)
+        key = (job.tile_bytes, job.step_bytes, job.store_width_bytes, job.apart, kind, dtype)
         variant = self._variants.get(key)
         if variant is None:
             with self._compiling:

@@ -180,7 +180,7 @@ def interpreted_warmup(plan: Plan, storages: Mapping) -> int:
         ids = torch.full((2,), 0 if kind == COUNTED else -1, dtype=dtype)
         zero_tiles_interpreted[(job.num_tiles,)](
             job.table, ids, refused, job.num_tiles, 1, job.num_blocks, *[-1] * VALUES,
-            TILE_BYTES=job.tile_bytes, STORE_WIDTH=job.store_width_bytes, APART=job.apart, IDS=kind,
+            **job.constants, IDS=kind,
         )  # fmt: skip
     return int(refused[0])
 
