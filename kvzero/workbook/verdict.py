@@ -138,6 +138,9 @@ class Claim:
         unit = f" {self.unit}" if self.unit else ""
         return f"{word}  {self.name}: {measured}{unit} ({_RELATIONS[self.relation]} {bound})"
 
+    # A cell that ends in a claim shows what was claimed.
+    __repr__ = __str__
+
 
 def _shown(value: Any) -> str:
     if _is_number(value):
