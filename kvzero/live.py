@@ -8,7 +8,8 @@ around the chosen blocks are summed in small tiles before and after the write, a
 
 Call it between two steps, with ids that no request holds. Cost: every byte of the neighbourhood is read three times
 (twice before the write, once after), about 8 bytes of scratch per tile and 128 MiB of scratch at most for the sums.
-What it cannot see: a wipe of live bytes that were zero already, and writes outside every storage.
+What it cannot see: a wipe of live bytes that were zero already, and writes outside every storage. With whole storages
+watched, a change in pad inside a tile that also holds live bytes counts as live.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ import torch
 
 from . import errors
 from .geometry import CacheGeometry
-from .intervals import subtract, total
-from .ownership import needed_ranges, owners_of_byte
+from .intervals import as_ranges, subtract, total, union
+from .ownership import needed_ranges, owned_within, owners_of_byte
 from .views import Name
 
 WORD_BYTES = 8
@@ -44,7 +45,7 @@ class LiveAudit:
         stomped_tiles: tiles of live bytes that the write changed.
         unsteady_tiles: tiles that changed before the write: something else is writing, so they accuse nobody.
         changed: the first stomped tiles: `storage`, `start_bytes`, `stop_bytes`, `owners` (layer, block) pairs.
-        checked_bytes: live bytes under the checksums.
+        checked_bytes: bytes under the checksums: live bytes around the blocks, or all others of the storages.
         tile_bytes: how finely a change is located.
         pause_seconds: from the first checksum to the verdict: how long the caller waited.
     """
@@ -71,7 +72,7 @@ class LiveAudit:
         if self.ok:
             text += (
                 f"all {self.needed_bytes:,} needed bytes are zero ({self.dirty_before_bytes:,} were not), and none of "
-                f"{self.checked_bytes:,} live bytes around them changed"
+                f"{self.checked_bytes:,} bytes around them changed"
             )
         else:
             text += (
@@ -108,7 +109,7 @@ def audit_live(
         storages: storage id to a tensor over the whole storage, as `kvzero.geometry.storage_tensors` gives them.
         block_ids: blocks that nothing uses now; their content is lost.
         write: zeroes blocks when called with the list: the engine's own method, or `BlockZeroer.zero`.
-        radius_blocks: how many blocks on each side are watched, in every view; None watches all bytes of every view.
+        radius_blocks: how many blocks on each side are watched, in every view; None watches all bytes of all storages.
         tile_bytes: bytes under one checksum, a multiple of 8.
 
     Raises:
@@ -177,11 +178,12 @@ def _whole_storages(geometry: CacheGeometry, storages: Mapping[Name, torch.Tenso
 def _neighbourhood(geometry: CacheGeometry, blocks, own, radius_blocks: int | None) -> dict[Name, np.ndarray]:
     """The live bytes to watch: pages of the blocks around, and pages of these blocks that are not to be zeroed."""
     if radius_blocks is None:
-        near: Sequence[int] = range(geometry.num_blocks)
+        # Whole storages, pad included, so that the number of ranges does not grow with the pool.
+        pages = {storage.id: as_ranges([(0, storage.nbytes)]) for storage in geometry.storages}
     else:
         around = range(-radius_blocks, radius_blocks + 1)
         near = sorted({b + step for b in blocks for step in around if 0 <= b + step < geometry.num_blocks})
-    pages = needed_ranges(geometry.layers, near)
+        pages = needed_ranges(geometry.layers, near)
     return {storage: subtract(ranges, own[storage]) if storage in own else ranges for storage, ranges in pages.items()}
 
 
@@ -240,20 +242,32 @@ def _by_device(scalars: list[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def _compare(geometry, windows, control, before, after, tile_bytes: int):
+    """Tiles that changed and hold live bytes, tiles that were changing anyway, and the first of the former."""
     chunks = list(_tiles(windows, tile_bytes))
     unsteady_masks = [c != b for c, b in zip(control, before, strict=True)]
     changed_masks = [(b != a) & ~u for b, a, u in zip(before, after, unsteady_masks, strict=True)]
     unsteady = sum(int(part.sum()) for part in _by_device([mask.sum() for mask in unsteady_masks]))
-    stomped = sum(int(part.sum()) for part in _by_device([mask.sum() for mask in changed_masks]))
-    found: list[dict[str, Any]] = []
-    for (storage, start, stop), mask in zip(chunks, changed_masks, strict=True):
-        if len(found) >= MAX_REPORTED or not stomped:
-            break
-        for index in mask.nonzero().flatten().tolist()[: MAX_REPORTED - len(found)]:
-            low = start + index * tile_bytes
-            high = min(low + tile_bytes, stop)
-            owners = {*owners_of_byte(geometry, storage, low), *owners_of_byte(geometry, storage, high - 1)}
-            found.append(
-                {"storage": storage, "start_bytes": low, "stop_bytes": high, "owners": sorted(map(list, owners))}
-            )
+    any_changed = [bool(flag) for part in _by_device([mask.any() for mask in changed_masks]) for flag in part.tolist()]
+    stomped, found = 0, []
+    for (storage, start, stop), mask, changed in zip(chunks, changed_masks, any_changed, strict=True):
+        if not changed:
+            continue
+        lows = start + mask.nonzero().flatten().cpu().numpy() * tile_bytes
+        tiles = np.stack((lows, np.minimum(lows + tile_bytes, stop)), axis=1)
+        tiles = tiles[_hold_live_bytes(geometry, storage, tiles)]
+        stomped += len(tiles)
+        found += [_described(geometry, storage, *tile) for tile in tiles[: MAX_REPORTED - len(found)].tolist()]
     return stomped, unsteady, found
+
+
+def _hold_live_bytes(geometry: CacheGeometry, storage: Name, tiles: np.ndarray) -> np.ndarray:
+    """Which tiles hold a byte of any view; the rest is pad, which belongs to nobody."""
+    live = [owned_within(v, geometry.num_blocks, tiles) for v in geometry.layers if v.storage == storage]
+    ranges = union(np.concatenate(live)) if live else as_ranges([])
+    first = np.searchsorted(ranges[:, 1], tiles[:, 0], side="right")
+    return np.searchsorted(ranges[:, 0], tiles[:, 1], side="left") > first
+
+
+def _described(geometry: CacheGeometry, storage: Name, start: int, stop: int) -> dict[str, Any]:
+    owners = {*owners_of_byte(geometry, storage, start), *owners_of_byte(geometry, storage, stop - 1)}
+    return {"storage": storage, "start_bytes": start, "stop_bytes": stop, "owners": sorted(map(list, owners))}
