@@ -38,8 +38,8 @@ def run_bench(device: str = "auto") -> dict:
         device: "auto" (a GPU if there is one), "cpu" or "cuda".
 
     Returns:
-        Plain data: `conditions`, `planning`, `launches`, `groups`, and from a GPU `sets`, `host`, `warmup` and
-        `targets`; `not_measured` says what is missing. Times are in seconds or microseconds, as their names say.
+        Plain data: `conditions`, `planning`, `launches`, `groups`, and from a GPU `sets`, `tiles`, `host`, `warmup`
+        and `targets`; `not_measured` says what is missing. Times are in seconds or microseconds, as their names say.
 
     Raises:
         KvzeroError: "cuda" was asked for and there is none.
@@ -62,11 +62,12 @@ def run_bench(device: str = "auto") -> dict:
         "not_measured": [] if on_gpu else list(NEEDS_GPU),
     }
     if on_gpu:
-        from . import bench_gpu
+        from . import bench_gpu, bench_tiles
 
         report["conditions"] |= bench_gpu.conditions()
         report["warmup"] = bench_gpu.measure_warmup()
         report["sets"] = bench_gpu.measure_sets()
+        report["tiles"] = bench_tiles.measure_tiles()
         report["host"] = bench_gpu.measure_host()
         report["targets"] = _targets(report)
     return report
@@ -141,7 +142,8 @@ def _targets(report: dict) -> list[dict]:
     least = min(full, key=lambda each: each["of_zero_"])
     dearest = max(host, key=lambda row: row["list_of_fresh"] if row["pool"] == "1 storage" else 0)
     wrong = sum(each["wrong_bytes"] + each["warmup_wrote_bytes"] for each in report["sets"])
-    wrong += sum(row["wrong_bytes"] for row in report["host"]) + report["warmup"]["wrote_bytes"]
+    wrong += sum(row["wrong_bytes"] for row in (*report["host"], *report["tiles"]["rows"]))
+    wrong += report["warmup"]["wrote_bytes"]
     rows = [
         (f"device time, of the driver's memset: {slowest['name']}", slowest["of_memset"], "at least", OF_MEMSET),
         (f"device time, of zero_: {least['name']}", least["of_zero_"], "at least", OF_ZERO),
@@ -203,6 +205,11 @@ def _gpu_text(report: dict) -> list[str]:
             name: {"us": us[name]} for name in ("kvzero, ids shuffled", "index_fill_ per layer") if us[name]
         }
         lines.append("         " + "; ".join(f"{name} {era['us'] / us['kvzero']:.2f}x" for name, era in eras.items()))
+    tiles = report["tiles"]
+    lines += ["", f"device time by tile, of the driver's memset: {tiles['name']}, {tiles['num_ids']} blocks"]
+    for row in tiles["rows"]:
+        times = f"{row['us']:9.1f} us {tiles['memset_us'] / row['us']:9.3f}"
+        lines.append(f"  {row['tile_bytes']:6,} B {times}  {row['programs']:,} programs")
     lines += ["", "host time of a call (time to completion), microseconds"]
     for row in report["host"]:
         times = "; ".join(f"{name} {us:.1f} ({row['completion_us'][name]:.1f})" for name, us in row["host_us"].items())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from unittest import mock
 
 import numpy as np
@@ -84,10 +84,10 @@ def driver_memset(memory: torch.Tensor) -> None:
         raise KvzeroError(detail=f"the driver's memset failed with code {code}")
 
 
-def measure_sets() -> list[dict]:
-    """Every set: ours, the contiguous limits, `index_fill_`, and the eras that can plan it."""
+def measure_sets(sets: Sequence[BenchSet] | None = None) -> list[dict]:
+    """Every set, or those given: ours, the contiguous limits, `index_fill_`, and the eras that can plan it."""
     results = []
-    for each in all_sets():
+    for each in all_sets() if sets is None else sets:
         results.append(_measure_set(each))
         torch.cuda.empty_cache()
     return results
