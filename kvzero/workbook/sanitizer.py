@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,7 +46,7 @@ def find_sanitizer() -> str | None:
     return shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path=str(Path(home) / "bin"))
 
 
-def memcheck(cases: Sequence[dict[str, Any]], *, timeout_s: float = 90.0) -> list[Memcheck]:
+def memcheck(cases: Sequence[dict[str, Any]], *, timeout_s: float = 60.0) -> list[Memcheck]:
     """Run `specimens.guarded.write_guarded` under memcheck, one child process a case, all at once.
 
     Args:
@@ -66,10 +67,10 @@ def memcheck(cases: Sequence[dict[str, Any]], *, timeout_s: float = 90.0) -> lis
         )
         for case in cases
     ]  # fmt: skip
-    found = []
+    found, deadline = [], time.monotonic() + timeout_s
     for child in children:
         try:
-            output, _ = child.communicate(timeout=timeout_s)
+            output, _ = child.communicate(timeout=max(deadline - time.monotonic(), 0.1))
         except subprocess.TimeoutExpired:
             child.kill()
             child.communicate()
