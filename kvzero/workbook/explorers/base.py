@@ -20,6 +20,7 @@ from ..figures.show import bundle, png_bytes
 from ..figures.style import WIDTH_INCHES, Sheet, wrap
 
 REDRAW_DPI = 120
+_KEYS = "Keyboard: Tab goes to the next control; arrows move a slider; Space opens a menu, arrows and Enter choose."
 _PAGE = {"width": "100%", "max_width": "880px"}
 _FULL = {"width": "auto", "margin": "2px"}
 _GRID = {"grid_template_columns": "repeat(auto-fit, minmax(320px, 1fr))"}  # one column on a phone
@@ -83,7 +84,7 @@ class Explorer(widgets.VBox):
         self._text, self._code = widgets.HTML(layout=_FULL), widgets.HTML(layout=_FULL)
         folded = widgets.Accordion([self._text, self._code], selected_index=None, layout=_FULL)
         folded.titles = ("The same as text", "This state as code")
-        heading = widgets.HTML(f"<b>{html.escape(title)}</b>")
+        heading = widgets.HTML(f"<b>{html.escape(title)}</b> <small>{_KEYS}</small>")
         grid = widgets.GridBox(list(self.controls.values()), layout=_GRID)
         self._title = title
         super().__init__(

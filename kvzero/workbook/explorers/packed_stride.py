@@ -165,7 +165,7 @@ def packed_stride_figure(state: PackedStride) -> Figure:
     shown = min(state.layers, 6)
     top = 0.45 + 0.19 * len(title)
     chart = top + 0.62 + 0.24 * shown + 0.62
-    sheet = Sheet(chart + 1.75)
+    sheet = Sheet(chart + 1.58)
     sheet.title(title)
     _draw_slab(sheet, state, top, shown)
     good = "✓" if state.span_bytes <= state.page_bytes + state.pad_bytes else "✗"

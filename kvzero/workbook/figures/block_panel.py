@@ -77,8 +77,8 @@ def draw_blocks(sheet: Sheet, data: MemoryMapData, columns: Columns, top: float)
     low, high = data.window_bytes
     whole = (low, high) == (0, data.row_bytes)
     part = "" if whole else f", bytes {low:,} to {high:,} of a block's {data.row_bytes:,}"
-    few = "" if len(data.rows) >= data.num_blocks else " (▸ asked to be zeroed)" if data.blocks else ""
-    sheet.text(0.15, top + 0.08, f"Blocks, to scale{part}{few}", SMALL_POINTS, SOFT)
+    asked_for = " (▸ asked to be zeroed)" if data.blocks else ""
+    sheet.text(0.15, top + 0.08, f"Blocks, to scale{part}{asked_for}", SMALL_POINTS, SOFT)
     base = top + 0.18 + columns.head_inches
     for index, line in enumerate(columns.legend):
         sheet.text(LEFT, top + 0.28 + 0.17 * index, line)
