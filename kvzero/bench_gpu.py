@@ -23,6 +23,7 @@ from .zeroer import BlockZeroer
 
 LAUNCHES_PER_GRAPH = 10
 REPLAYS = 9
+SETTLE_SECONDS = 0.5
 CALLS = 300
 ROUNDS = 9
 ID_COUNTS = (1, 8, 64, 1_024)
@@ -48,6 +49,13 @@ def device_us(call: Callable[[], object], launches: int = LAUNCHES_PER_GRAPH) ->
         stop.synchronize()
         times.append(start.elapsed_time(stop) * 1e3 / launches)
     return statistics.median(times)
+
+
+def settle() -> None:
+    """Gives memory back and waits: the driver clears what is freed, which takes up to a tenth of the bandwidth."""
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    time.sleep(SETTLE_SECONDS)
 
 
 def host_us(call: Callable[[], object]) -> float:
@@ -89,7 +97,6 @@ def measure_sets(sets: Sequence[BenchSet] | None = None) -> list[dict]:
     results = []
     for each in all_sets() if sets is None else sets:
         results.append(_measure_set(each))
-        torch.cuda.empty_cache()
     return results
 
 
@@ -98,27 +105,29 @@ def _measure_set(each: BenchSet) -> dict:
     plan = plan_segments(each.geometry)
     nbytes = plan.bytes_per_block * len(block_ids)
     contiguous = torch.empty(nbytes, dtype=torch.uint8, device="cuda")
-    memset_us = device_us(lambda: driver_memset(contiguous))
-    zero_us = device_us(contiguous.zero_)
     pool = Pool(each.geometry, "cuda")
     zeroer = BlockZeroer(plan, pool.storages)
     ids = torch.from_numpy(block_ids).cuda()
     shuffled = ids[torch.randperm(len(ids), device="cuda", generator=torch.Generator("cuda").manual_seed(1))]
     zeroer.warmup()
-    intact = pool.wrong_bytes(block_ids[:0])
+    warmup_wrote = pool.wrong_bytes(block_ids[:0])
     zeroer.zero(block_ids)
     wrong = pool.wrong_bytes(block_ids)
+    settle()
+    memset_us = device_us(lambda: driver_memset(contiguous))
     ours_us = device_us(lambda: zeroer.zero(ids))
     shuffled_us = device_us(lambda: zeroer.zero(shuffled))
+    zero_us = device_us(contiguous.zero_)
     memset_again_us = device_us(lambda: driver_memset(contiguous))
     wrong += pool.wrong_bytes(block_ids)
     zeroer.check()
+    settle()
     job = zeroer._job
     return {
         "name": each.name, "num_blocks": each.geometry.num_blocks, "num_ids": len(block_ids), "bytes": nbytes,
         "segments": len(plan.segments), "full_speed": each.full_speed,
         "tile_bytes": job.tile_bytes, "store_width_bytes": job.store_width_bytes,
-        "programs": job.num_tiles * len(block_ids), "wrong_bytes": wrong, "warmup_wrote_bytes": intact,
+        "programs": job.num_tiles * len(block_ids), "wrong_bytes": wrong, "warmup_wrote_bytes": warmup_wrote,
         "us": {
             "kvzero": ours_us, "kvzero, ids shuffled": shuffled_us, "driver memset": memset_us,
             "driver memset again": memset_again_us, "torch zero_": zero_us,

@@ -10,7 +10,7 @@ import torch
 import triton
 import triton.language as tl
 
-from .launch import ENDS, NBYTES, OFFSET, SEGMENT, tile_rows, warps_for
+from .launch import ENDS, NBYTES, OFFSET, SEGMENT, WARPS_PER_PROGRAM, tile_rows
 
 # `CompiledKernel.run` takes the same arguments in these versions (tests/test_kernel.py holds it to that);
 # in any other the public `kernel[grid](...)` launches, at several times the host cost.
@@ -74,7 +74,7 @@ def _zero_tiles(
     IDS: tl.constexpr,  # IN_ARRAY, COUNTED or BY_VALUE, as plain numbers
 ):
     # fmt: on
-    # One program writes one tile of one block. All loads come before any branch on one of them, so that they
+    # One program writes one tile of one block. Its loads depend on nothing loaded (but where noted), so that they
     # wait for memory together.
     program = tl.program_id(0)
     if APART:
@@ -119,50 +119,50 @@ def _zero_tiles(
         block = tl.load(ids_ptr + 1 + which).to(tl.int64)
     else:
         block = tl.load(ids_ptr + which).to(tl.int64)
-    if live:
-        if (block >= 0) & (block < num_blocks):
-            start += block * stride
-            end = start + nbytes
-            word = tl.arange(0, TILE_BYTES // 4)
-            # Without the hints a pointer out of a table has no known alignment and gets 4-byte stores; word counts
-            # that are multiples of 4 keep the mask as wide as the store.
-            if STEP_BYTES == TILE_BYTES:
-                body_ptr = tl.multiple_of(start.to(tl.pointer_type(tl.int32)), 16)
-                stop = tl.multiple_of((nbytes // 16) * 4, 4)
-                tl.store(body_ptr + word, 0, mask=word < stop)
-            else:
-                # The cuts inside a segment move down to the next line, so that all stores but those at its first
-                # and last bytes fill whole lines. A tile stays within TILE_BYTES of the line that it begins in.
-                line = start & (STEP_BYTES - TILE_BYTES)
-                start = tl.where(is_first, start, line)
-                end = tl.where(is_last, end, line + STEP_BYTES)
-                body_start = (start + 15) & -16
-                body_end = end & -16
-                body_ptr = tl.multiple_of(line.to(tl.pointer_type(tl.int32)), 16)
-                skip = tl.multiple_of(((body_start - line) // 16) * 4, 4)
-                stop = tl.multiple_of(((body_end - line) // 16) * 4, 4)
-                tl.store(body_ptr + word, 0, mask=(word >= skip) & (word < stop))
-                if STORE_WIDTH < 16:
-                    if is_first | is_last:
-                        # 16 bytes of lanes for the head, 16 for the tail, each as wide as the plan allows.
-                        lane = tl.arange(0, 32 // STORE_WIDTH) * STORE_WIDTH
-                        is_head = lane < 16
-                        tail_start = tl.where(body_end > body_start, body_end, body_start)
-                        head_end = tl.where(body_start < end, body_start, end)
-                        address = tl.where(is_head, start + lane, tail_start + (lane - 16))
-                        inside = address < tl.where(is_head, head_end, end)
-                        if STORE_WIDTH == 8:
-                            tl.store(address.to(tl.pointer_type(tl.int64)), 0, mask=inside)
-                        elif STORE_WIDTH == 4:
-                            tl.store(address.to(tl.pointer_type(tl.int32)), 0, mask=inside)
-                        elif STORE_WIDTH == 2:
-                            tl.store(address.to(tl.pointer_type(tl.int16)), 0, mask=inside)
-                        else:
-                            tl.store(address.to(tl.pointer_type(tl.int8)), 0, mask=inside)
-        else:
-            if is_reporter:
-                tl.atomic_add(refused_ptr, 1, sem="relaxed", scope="sys")
-                tl.store(refused_ptr + 1, block)
+    # A mask and no branch: the compiler would move the other loads behind it.
+    in_pool = (block >= 0) & (block < num_blocks)
+    writes = in_pool & live
+    start += block * stride
+    end = start + nbytes
+    word = tl.arange(0, TILE_BYTES // 4)
+    # Without the hints a pointer out of a table has no known alignment and gets 4-byte stores; word counts that
+    # are multiples of 4 keep the mask as wide as the store.
+    if STEP_BYTES == TILE_BYTES:
+        body_ptr = tl.multiple_of(start.to(tl.pointer_type(tl.int32)), 16)
+        stop = tl.multiple_of(tl.where(writes, (nbytes // 16) * 4, 0), 4)
+        tl.store(body_ptr + word, 0, mask=word < stop)
+    else:
+        # The cuts inside a segment move down to the next line, so that all stores but those at its first and
+        # last bytes fill whole lines. A tile stays within TILE_BYTES of the line that it begins in.
+        line = start & (STEP_BYTES - TILE_BYTES)
+        start = tl.where(is_first, start, line)
+        end = tl.where(is_last, end, line + STEP_BYTES)
+        body_start = (start + 15) & -16
+        body_end = end & -16
+        body_ptr = tl.multiple_of(line.to(tl.pointer_type(tl.int32)), 16)
+        skip = tl.multiple_of(((body_start - line) // 16) * 4, 4)
+        stop = tl.multiple_of(tl.where(writes, ((body_end - line) // 16) * 4, 0), 4)
+        tl.store(body_ptr + word, 0, mask=(word >= skip) & (word < stop))
+        if STORE_WIDTH < 16:
+            if writes & (is_first | is_last):
+                # 16 bytes of lanes for the head, 16 for the tail, each as wide as the plan allows.
+                lane = tl.arange(0, 32 // STORE_WIDTH) * STORE_WIDTH
+                is_head = lane < 16
+                tail_start = tl.where(body_end > body_start, body_end, body_start)
+                head_end = tl.where(body_start < end, body_start, end)
+                address = tl.where(is_head, start + lane, tail_start + (lane - 16))
+                inside = address < tl.where(is_head, head_end, end)
+                if STORE_WIDTH == 8:
+                    tl.store(address.to(tl.pointer_type(tl.int64)), 0, mask=inside)
+                elif STORE_WIDTH == 4:
+                    tl.store(address.to(tl.pointer_type(tl.int32)), 0, mask=inside)
+                elif STORE_WIDTH == 2:
+                    tl.store(address.to(tl.pointer_type(tl.int16)), 0, mask=inside)
+                else:
+                    tl.store(address.to(tl.pointer_type(tl.int8)), 0, mask=inside)
+    if live & (in_pool == 0) & is_reporter:
+        tl.atomic_add(refused_ptr, 1, sem="relaxed", scope="sys")
+        tl.store(refused_ptr + 1, block)
 
 
 # Nothing here may compile again because a number changed: not the ids, not how many there are.
@@ -217,9 +217,8 @@ class CompiledVariant:
     ) -> None:
         self._constants = (tile_bytes, step_bytes, store_width_bytes, apart, ids)
         self._types = (torch.int64, id_dtype, torch.int64)
-        self._num_warps = warps_for(tile_bytes)
         self.kernel = zero_tiles_compiled.warmup(
-            *self._types, 1, 1, 1, *_NO_VALUES, *self._constants, grid=(1,), num_warps=self._num_warps
+            *self._types, 1, 1, 1, *_NO_VALUES, *self._constants, grid=(1,), num_warps=WARPS_PER_PROGRAM
         )
         self.fast = TRITON_VERSION in FAST_LAUNCH_VERSIONS
 
@@ -240,7 +239,7 @@ class CompiledVariant:
             fast_launch(self.kernel, num_tiles * num_ids, stream, tiles, ids, refused, *arguments)
         else:
             arrays = map(_Array, (tiles, ids, refused), self._types)
-            zero_tiles_compiled[(num_tiles * num_ids,)](*arrays, *arguments, num_warps=self._num_warps)
+            zero_tiles_compiled[(num_tiles * num_ids,)](*arrays, *arguments, num_warps=WARPS_PER_PROGRAM)
 
 
 def fast_launch(kernel, programs: int, stream: int, *arguments) -> None:

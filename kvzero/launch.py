@@ -16,6 +16,9 @@ from .errors import LaunchTooLargeError
 TILE_BYTES = 4096
 WIDE_TILE_BYTES = 8192
 LEAST_FILLED = 0.75
+# One warp: eight 16-byte stores to a thread, as many programs resident as a multiprocessor holds.
+WARPS_PER_PROGRAM = 1
+# The old kernels have four; limits are counted for those.
 MAX_WARPS_PER_PROGRAM = 4
 # A store that starts inside a line of the cache touches one line more, and half-written sectors at its ends.
 LINE_BYTES = 128
@@ -111,11 +114,6 @@ def tile_bytes_for(plan, tile_bytes: int | None = None) -> int:
         filled = sum(spans) / (programs * TILE_BYTES)
         tile_bytes = TILE_BYTES if filled >= LEAST_FILLED else WIDE_TILE_BYTES
     return min(tile_bytes, max(32, 1 << (max(spans) - 1).bit_length()))
-
-
-def warps_for(tile_bytes: int) -> int:
-    """Warps of a program: 64 bytes for each thread, so that many programs are resident."""
-    return max(1, min(MAX_WARPS_PER_PROGRAM, tile_bytes // 2048))
 
 
 def lies_apart(plan) -> bool:

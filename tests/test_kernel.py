@@ -32,7 +32,7 @@ def compiled(store_width_bytes: int, apart: bool, ids: int, tile_bytes: int = 40
     constants = {"TILE_BYTES": tile_bytes, "STEP_BYTES": step_bytes, "STORE_WIDTH": store_width_bytes}
     constants |= {"APART": apart, "IDS": ids}
     source = ASTSource(zero_tiles_compiled, signature | dict.fromkeys(constants, "constexpr"), constants)
-    return triton.compile(source, target=HOPPER, options={"num_warps": 2})
+    return triton.compile(source, target=HOPPER, options={"num_warps": 1})
 
 
 @pytest.mark.parametrize("ids", [kernel.IN_ARRAY, kernel.COUNTED, kernel.BY_VALUE])
