@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import needed, owned
 from strategies import engine_layouts
@@ -109,6 +109,7 @@ def test_another_writer_is_not_blamed_on_this_one(slab, monkeypatch):
     assert "by something else" in audit.sentence()
 
 
+@settings(max_examples=40)
 @given(geometry=engine_layouts(), data=st.data())
 def test_one_wiped_live_byte_is_always_found(geometry, data):
     """Wherever a live byte of the watched blocks is wiped, exactly its tile is reported."""

@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import engine_layouts, wild_views
 
@@ -161,6 +161,7 @@ def test_what_it_never_met_is_right_or_refused(geometry):
     assert report.text() and report.html()
 
 
+@settings(max_examples=50)
 @given(geometry=engine_layouts(), data=st.data())
 def test_the_engines_segments_are_judged(geometry, data):
     """kvzero's own segments given as the engine's are right; one shifted or missing is found."""
