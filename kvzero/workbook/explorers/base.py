@@ -20,7 +20,7 @@ from ..figures.show import bundle, png_bytes
 from ..figures.style import WIDTH_INCHES, Sheet, wrap
 
 REDRAW_DPI = 120
-_KEYS = "Keyboard: Tab goes to the next control; arrows move a slider; Space opens a menu, arrows and Enter choose."
+_KEYS = "Keyboard: Tab to move on; arrows on a slider; Space, arrows, Enter in a menu."
 _PAGE = {"width": "100%", "max_width": "880px"}
 _FULL = {"width": "auto", "margin": "2px"}
 _GRID = {"grid_template_columns": "repeat(auto-fit, minmax(320px, 1fr))"}  # one column on a phone
@@ -192,7 +192,7 @@ def _picture_html(view: View) -> str:
     return (
         f'<img alt="{words}" decoding="sync" width="{width * 96:.0f}" '
         f'height="{height * 96:.0f}" style="max-width:100%;height:auto;background:#fff" '
-        f'src="data:image/png;base64,{data}"><div role="status" aria-live="polite">{words}</div>'
+        f'src="data:image/png;base64,{data}"><div role="status" aria-live="polite" style="line-height:1.4">{words}</div>'
     )
 
 

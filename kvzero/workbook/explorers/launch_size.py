@@ -200,11 +200,11 @@ def launch_size_knob() -> Explorer:
     slider = widgets.IntSlider
     controls = {
         "long_segments": slider(91, 1, 200, description="long pages"),
-        "long_words": slider(9_344, 4, 20_000, 4, description="their words"),
+        "long_words": slider(9_344, 4, 20_000, 4, description="words in each"),
         "short_segments": slider(90, 0, 200, description="short pages"),
-        "short_words": slider(292, 4, 20_000, 4, description="their words"),
+        "short_words": slider(292, 4, 20_000, 4, description="words in each"),
         "blocks": slider(6_870, 1, 20_000, description="blocks"),
-        "device": widgets.ToggleButtons(options=list(DEVICES), value="CUDA", description="device"),
+        "device": widgets.Dropdown(options=list(DEVICES), value="CUDA", description="device"),
     }
 
     def draw(state) -> View:
