@@ -271,7 +271,7 @@ def test_the_picture_the_words_and_the_alternative_move_together():
     explorer.controls["span_bytes"].value = 37_376
     now = explorer._picture.value
     assert now != before
-    assert f'alt="{explorer.view.sentence}"' in now and f'>{explorer.view.sentence}</div>' in now
+    assert f'alt="{explorer.view.sentence}"' in now and f">{explorer.view.sentence}</div>" in now
 
 
 def test_sizes_that_do_not_go_together_are_explained():
