@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -264,11 +265,11 @@ def _prove_written_once(geometry: CacheGeometry, clear: dict[tuple[Name, int], n
 def _clashes_across_strides(geometry: CacheGeometry, families: dict[tuple[Name, int], np.ndarray]):
     """Yield (family a, family b, blocks, shared byte) for families of unequal strides in one storage."""
     num_blocks = geometry.num_blocks
-    keys = list(families)
-    for index, a in enumerate(keys):
-        for b in keys[index + 1 :]:
-            if a[0] != b[0]:
-                continue
+    in_storage: dict[Name, list[tuple[Name, int]]] = {}
+    for family in families:
+        in_storage.setdefault(family[0], []).append(family)
+    for keys in in_storage.values():
+        for a, b in combinations(keys, 2):
             # Only ranges whose whole extents over all blocks meet can clash: two sorted passes find them.
             reach_a = families[a] + np.array([0, (num_blocks - 1) * a[1]])
             reach_b = families[b] + np.array([0, (num_blocks - 1) * b[1]])

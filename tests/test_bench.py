@@ -1,0 +1,147 @@
+"""The bench: what it reports without a GPU, what it checks on one, and that the recorded run is what it says."""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+
+import numpy as np
+import pytest
+import torch
+
+from kvzero import bench, bench_sets
+from kvzero.__main__ import main
+from kvzero.bench_sets import CANARY, BenchSet, Pool, all_sets, slabs
+from kvzero.errors import KvzeroError
+from kvzero.plan import plan_segments
+from kvzero.zeroer import BlockZeroer
+
+
+@pytest.fixture(scope="module")
+def on_cpu() -> dict:
+    return bench.run_bench("cpu")
+
+
+@pytest.fixture(scope="module")
+def recorded() -> dict:
+    return json.loads((files("kvzero.workbook.recorded") / "bench_h200.json").read_text())
+
+
+def test_without_a_gpu_it_says_what_it_did_not_measure(on_cpu):
+    assert on_cpu["conditions"]["device"] == "cpu" and len(on_cpu["not_measured"]) == 3
+    assert "sets" not in on_cpu and "targets" not in on_cpu
+    page = bench.text(on_cpu)
+    assert all(f"not measured (no GPU): {what}" in page for what in on_cpu["not_measured"])
+    assert json.loads(json.dumps(on_cpu)) == on_cpu
+
+
+def test_launch_arithmetic_matches_what_was_reported_upstream(on_cpu):
+    overflow = on_cpu["launches"][0]
+    assert overflow["kvzero"]["CUDA"]["programs"] == overflow["kvzero"]["AMD"]["programs"] == 6_870_000
+    assert overflow["kvzero"]["CUDA"]["empty_programs_per_block"] == 0
+    # #52058: 12,434,700 programs, of which 810 of 1,810 in each block have nothing to do.
+    masked = overflow["eras"]["masked-grid"]
+    assert (masked["programs"], masked["empty_programs_per_block"]) == (12_434_700, 810)
+    assert overflow["eras"]["page-per-segment"] == {"refused": "grid-overflow"}
+
+
+def test_groups_need_less_than_the_union(on_cpu):
+    dsv4 = on_cpu["groups"][0]
+    assert dsv4["union_bytes_per_block"] == 183_744
+    assert dsv4["needed_bytes_per_block"] == {"0": 149_504, "1": 183_296, "2": 163_840}
+
+
+def test_planning_cost_does_not_follow_the_number_of_blocks(on_cpu):
+    few, million = on_cpu["planning"][1:3]
+    assert (few["num_blocks"], million["num_blocks"]) == (10, 1_000_000)
+    # Stated bounds are 10 ms and 1 s on a quiet core; these leave room for a busy one.
+    assert max(few["seconds"], million["seconds"]) < 0.1 and on_cpu["planning"][3]["seconds"] < 5
+
+
+def test_a_gpu_that_is_not_there_is_asked_for_in_vain(capsys, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(KvzeroError):
+        bench.run_bench("cuda")
+    assert main(["bench", "--device", "cuda", "--json"]) == 2
+    assert "no CUDA device" in json.loads(capsys.readouterr().out)["error"]["message"]
+
+
+def test_the_check_of_a_configuration_sees_every_kind_of_damage():
+    geometry = slabs("small", 100, 112, 6, 2, 1)
+    pool = Pool(geometry, "cpu")
+    blocks = np.array([1, 4])
+    assert pool.wrong_bytes(blocks) == 2 * 200 and pool.wrong_bytes(blocks[:0]) == 0
+    BlockZeroer(plan_segments(geometry), pool.storages).zero(blocks)
+    assert pool.wrong_bytes(blocks) == 0
+    memory = pool.storages[0]
+    for place, value in ((1 * 224 + 99, CANARY), (1 * 224 + 100, 0), (2 * 224, 0), (5 * 224 + 223, 0), (0, 1)):
+        before = int(memory[place])
+        memory[place] = value
+        assert pool.wrong_bytes(blocks) == 1, place
+        memory[place] = before
+
+
+def test_sets_are_what_they_are_called():
+    sets = all_sets()
+    assert len({each.name for each in sets}) == len(sets)
+    for each in sets:
+        plan = plan_segments(each.geometry)
+        ids = each.block_ids()
+        assert len(set(ids.tolist())) == each.num_ids and ids.max() < plan.num_blocks
+        assert plan.bytes_per_block * each.num_ids >= 190e6
+        assert not each.full_speed or plan.alignment_bytes == 16
+        if "-byte alignment" in each.name:
+            assert f"({plan.alignment_bytes}-byte alignment)" in each.name
+
+
+def test_targets_are_judged_from_the_numbers():
+    fast = {
+        "name": "a",
+        "full_speed": True,
+        "of_memset": 0.96,
+        "of_zero_": 1.3,
+        "wrong_bytes": 0,
+        "warmup_wrote_bytes": 0,
+    }
+    row = {"pool": "1 storage", "num_ids": 8, "launch": "fast", "list_of_fresh": 0.3, "wrong_bytes": 0}
+    tiles = {"rows": [{"wrong_bytes": 0}]}
+    report = {"sets": [fast], "tiles": tiles, "host": [row], "warmup": {"second_seconds": 0.1, "wrote_bytes": 0}}
+    assert [target["held"] for target in bench._targets(report)] == [True] * 5
+    slow = fast | {"of_memset": 0.94, "of_zero_": 1.1, "wrong_bytes": 1}
+    dear = row | {"list_of_fresh": 0.4}
+    report = {
+        "sets": [fast, slow],
+        "tiles": tiles,
+        "host": [row, dear],
+        "warmup": {"second_seconds": 2.0, "wrote_bytes": 0},
+    }
+    assert [target["held"] for target in bench._targets(report)] == [False] * 5
+
+
+def test_the_recorded_run_is_whole_and_says_its_conditions(recorded):
+    conditions = recorded["conditions"]
+    assert "H200" in conditions["gpu"] and conditions["clocks"] == "as found, not set"
+    assert {"date", "torch", "triton", "cuda", "driver_cuda_version"} <= set(conditions)
+    assert recorded["not_measured"] == []
+    assert {each["name"] for each in recorded["sets"]} == {each.name for each in all_sets()}
+    assert recorded["targets"] == json.loads(json.dumps(bench._targets(recorded)))
+    assert bench.text(recorded)
+
+
+def test_every_recorded_configuration_was_checked_byte_by_byte(recorded):
+    for each in recorded["sets"]:
+        assert each["wrong_bytes"] == each["warmup_wrote_bytes"] == 0
+        geometry = next(known for known in all_sets() if known.name == each["name"])
+        assert each["bytes"] == plan_segments(geometry.geometry).bytes_per_block * geometry.num_ids
+    assert all(row["wrong_bytes"] == 0 for row in recorded["host"]) and recorded["warmup"]["wrote_bytes"] == 0
+
+
+@pytest.mark.gpu
+def test_a_set_is_measured_and_checked_on_a_gpu(monkeypatch):
+    from kvzero import bench_gpu
+
+    monkeypatch.setattr(bench_gpu, "SETTLE_SECONDS", 0)
+    result = bench_gpu._measure_set(BenchSet("small", bench_sets.layers_apart("small", [4_096, 512], 64), 16))
+    assert result["wrong_bytes"] == result["warmup_wrote_bytes"] == 0
+    assert result["bytes"] == 16 * 4_608 and all(us > 0 for us in result["us"].values())
+    assert "us" in result["eras"]["masked-grid"] and result["eras"]["uniform-page"] == {"refused": "non-uniform-pages"}
