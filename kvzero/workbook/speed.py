@@ -1,0 +1,188 @@
+"""The speed of zeroing: where its numbers come from, two limits that explain them, and what compilers make of a kernel.
+
+A GPU measures itself with the bench's own functions; elsewhere the report that ``kvzero bench --json`` wrote on an H200
+stands in, in the same form and marked as recorded.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from ..errors import KvzeroError
+from ..kernel import IN_ARRAY, VALUES, zero_tiles_compiled
+from ..launch import TILE_BYTES
+from ..plan import Plan
+from ..specimens import masked_grid, page_per_segment, parts
+from . import recorded
+
+RECORD = "bench_h200"
+MIXED, SAME_PAGE = "GLM-5.2-like", "fp8_target_bf16_drafter_same_page__BHLNC"
+UNIFORM, SHORT = "hybrid", "nvfp4"
+SHOWN = (MIXED, UNIFORM, SAME_PAGE, SHORT)
+FRESH = "fresh pinned copy and public launch"
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Two limits of one GPU, taken from one run.
+
+    Args:
+        bytes_per_us: what the driver's memset writes, contiguous.
+        programs_per_us: how many programs start, taken from a launch of very short ones.
+    """
+
+    bytes_per_us: float
+    programs_per_us: float
+
+    @property
+    def break_even_bytes(self) -> float:
+        """Bytes that a program must write so that starting programs is not what the call waits for."""
+        return self.bytes_per_us / self.programs_per_us
+
+    def floor_us(self, programs: int, nbytes: int) -> float:
+        """The least time of a call: the slower of starting its programs and writing its bytes.
+
+        >>> Rates(bytes_per_us=4_000_000, programs_per_us=1_600).floor_us(programs=3_200_000, nbytes=4_000_000_000)
+        2000.0
+        """
+        return max(programs / self.programs_per_us, nbytes / self.bytes_per_us)
+
+
+def measurements(device: str) -> tuple[dict[str, Any], str]:
+    """The numbers of this notebook and where they come from.
+
+    Args:
+        device: "cpu", or a CUDA device, which is then measured (half a minute, 25 GB of its memory).
+
+    Returns:
+        A report as `kvzero.bench.run_bench` makes it, on a GPU with the sets of `SHOWN` alone, and one sentence that
+        says when, on what and with which versions it was measured.
+    """
+    if device == "cpu":
+        report = recorded.load(RECORD)
+        return report, f"recorded, not measured here: {_conditions(report)}"
+    from .. import bench_gpu, bench_tiles
+    from ..bench import run_bench
+    from ..bench_sets import all_sets
+
+    chosen = [each for each in all_sets() if each.name.startswith(SHOWN) and each.num_ids >= 512]
+    report = run_bench("cpu")  # what needs no GPU
+    report["conditions"] |= {"device": "cuda", **bench_gpu.conditions()}
+    report |= {"sets": bench_gpu.measure_sets(chosen), "tiles": bench_tiles.measure_tiles()}
+    report |= {"host": bench_gpu.measure_host(), "not_measured": []}
+    return report, f"measured now: {_conditions(report)}"
+
+
+def _conditions(report: Mapping[str, Any]) -> str:
+    facts = report["conditions"]
+    return (
+        f"one {facts['gpu']}, torch {facts['torch']}, Triton {facts['triton']}, CUDA {facts['cuda']}, "
+        f"{facts['date']}, clocks {facts['clocks']}; device times are medians of CUDA-graph replays"
+    )
+
+
+def find_set(report: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The largest set whose name starts with `name`.
+
+    Raises:
+        KvzeroError: the report has none.
+    """
+    found = [each for each in report["sets"] if each["name"].startswith(name)]
+    if not found:
+        raise KvzeroError(detail=f"the report of {report['conditions']['date']} has no set {name!r}")
+    return max(found, key=lambda each: each["bytes"])
+
+
+def memset_us(each: Mapping[str, Any]) -> float:
+    """The yardstick of a set: the driver's memset of as many contiguous bytes, before and after, averaged."""
+    return statistics.mean((each["us"]["driver memset"], each["us"]["driver memset again"]))
+
+
+def in_memsets(each: Mapping[str, Any]) -> dict[str, float]:
+    """How many times as long as the driver's memset each writer of a set took; writers without a time are left out."""
+    us = {name: value for name, value in each["us"].items() if value and not name.startswith("driver")}
+    us |= {name: era["us"] for name, era in each["eras"].items() if "us" in era}
+    return {name: value / memset_us(each) for name, value in us.items()}
+
+
+def rates(report: Mapping[str, Any]) -> Rates:
+    """The two limits: the memset's bytes, and the programs of the 256-byte chunks of #49704, on the mixed pages."""
+    each = find_set(report, MIXED)
+    short = each["eras"][page_per_segment.NAME]
+    return Rates(each["bytes"] / memset_us(each), short["programs"] / short["us"])
+
+
+def times_written(plan: Plan) -> list[tuple[int, int, int]]:
+    """How often a plan writes each byte of block 0 of its first storage: rows of (first byte, end, times).
+
+    Example: a plan that is a proof writes each byte once.
+        >>> from .toy import make_geometry
+        >>> from ..plan import plan_segments
+        >>> times_written(plan_segments(make_geometry(layers=2, heads=2, order="BHLNC")))
+        [(0, 128, 1)]
+    """
+    ranges = plan.ranges([0])[plan.storages[0].id]
+    edges = np.unique(ranges)
+    rises = np.zeros(len(edges), dtype=np.int64)
+    for column, sign in enumerate((1, -1)):
+        np.add.at(rises, np.searchsorted(edges, ranges[:, column]), sign)
+    times = np.cumsum(rises)
+    return [
+        (int(start), int(end), int(count))
+        for start, end, count in zip(edges[:-1], edges[1:], times[:-1], strict=True)
+        if count
+    ]
+
+
+def corners(rows: list[tuple[int, int, int]]) -> list[tuple[int, int]]:
+    """`times_written` as the corners of a line."""
+    return [corner for start, end, times in rows for corner in ((start, times), (end, times))]
+
+
+def store_widths(planner: str, plan: Plan) -> dict[int, int]:
+    """Compile a kernel for an H200, which need not be here, and read how wide its stores to memory are.
+
+    Args:
+        planner: "kvzero", "page-per-segment" or "masked-grid".
+        plan: gives the specimens' constants.
+
+    Returns:
+        Width in bytes to how many store instructions of that width one thread has.
+    """
+    ptx = _compile(planner, plan).asm["ptx"]
+    stores = re.findall(r"st\.global(?:\.v(\d))?\.b(\d+)", ptx)
+    return dict(Counter(int(lanes or 1) * int(bits) // 8 for lanes, bits in stores))
+
+
+def _compile(planner: str, plan: Plan):
+    if planner == "kvzero":
+        kernel, warps = zero_tiles_compiled, 1  # the width does not depend on it
+        types = ["*i64"] * 3 + ["i32", "i32", "i64"] + ["i64"] * VALUES
+        constants = [TILE_BYTES, TILE_BYTES, 16, True, IN_ARRAY]
+    elif planner == masked_grid.NAME:
+        kernel, warps = masked_grid._compiled, 4
+        types, constants = ["*i64"] * 4, [masked_grid.CHUNK_WORDS]
+    else:
+        kernel, warps = page_per_segment._compiled, 4
+        chunk_words = parts.common_chunk_words(plan)
+        types = ["*i64"] * 3 + ["i64"]
+        constants = [len(plan.segments), max(parts.spans_words(plan)) // chunk_words, chunk_words]
+    names = kernel.arg_names
+    signature = dict(zip(names, types + ["constexpr"] * len(constants), strict=True))
+    values = dict(zip(names[len(types) :], constants, strict=True))
+    # Arrays from torch start at multiples of 16 bytes, and Triton tells the compiler so.
+    aligned = {(index,): [["tt.divisibility", 16]] for index, kind in enumerate(types) if kind == "*i64"}
+    source = ASTSource(kernel, signature, values, aligned)
+    return triton.compile(
+        source, target=GPUTarget("cuda", 90, 32), options={"num_warps": warps, "enable_fp_fusion": True}
+    )
