@@ -24,7 +24,6 @@ MAX_WARPS_PER_PROGRAM = 4
 LINE_BYTES = 128
 # The interpreter runs about 1,000 programs a second whatever their size, so its tiles are large.
 INTERPRETER_TILE_BYTES = 1 << 18
-FULL_WIDTH_BYTES = 16
 
 # Columns of a tile row.
 SEGMENT, OFFSET, NBYTES, ENDS = range(4)
