@@ -102,6 +102,7 @@ def page(browser, lab):
     page.wait_for_function(
         f"document.querySelectorAll('.kvzero-explorer img').length == {len(EXPLORERS)}", timeout=90_000
     )
+    page.opened = [look(box) for box in page.locator(".kvzero-explorer").all()]
     return page
 
 
@@ -115,7 +116,7 @@ def look(box) -> list[str]:
 
 def changed(page, box, before, what: str) -> bool:
     """Wait until the words (sentence, text, code) have changed; whether the picture has, too, a moment later."""
-    for _ in range(100):
+    for _ in range(400):
         if look(box)[1] != before[1]:
             page.wait_for_timeout(150)  # the parts of an explorer arrive one after the other
             return look(box)[0] != before[0]
@@ -124,10 +125,18 @@ def changed(page, box, before, what: str) -> bool:
 
 
 def at_start(page, box) -> list[str]:
-    """Reset an explorer and look at it."""
+    """Reset an explorer with the mouse, and wait until it looks as it did when the page was opened."""
     box.get_by_role("button", name="reset").click()
-    page.wait_for_timeout(250)
-    return look(box)
+    return as_opened(page, box)
+
+
+def as_opened(page, box) -> list[str]:
+    for _ in range(400):
+        now = look(box)
+        if now in page.opened:
+            return now
+        page.wait_for_timeout(50)
+    raise AssertionError("it does not go back to where it started")
 
 
 def explorer(page, name: str):
@@ -161,8 +170,7 @@ def test_every_control_moves_with_the_keyboard(page, name):
     assert sum(redrawn) > len(redrawn) / 2, "most moves of one step change the picture, not only the numbers"
     box.get_by_role("button", name="reset").focus()
     page.keyboard.press("Enter")
-    page.wait_for_timeout(250)
-    assert look(box) == at_start(page, box), "the keyboard resets as the mouse does"
+    assert as_opened(page, box) == at_start(page, box), "the keyboard resets as the mouse does"
     assert page.complaints == []
 
 

@@ -198,13 +198,13 @@ def test_a_layout_is_judged_as_the_audit_judges_it(name, who):
 def test_every_preset_draws_and_says_something_of_its_own(make):
     explorer = make()
     said = set()
-    for name in explorer.preset.options:
+    for name in explorer.presets:
         explorer.preset.value = name
         assert explorer.view.figure.get_figwidth() <= 9 and explorer.view.figure.smallest_points >= 9
         first_words = explorer.view.sentence.split()[:4]
         assert " ".join(first_words) in " ".join(explorer.view.figure.words)
         said.add((explorer.view.code, explorer.view.sentence, explorer.view.text))
-    assert len(said) == len(explorer.preset.options)
+    assert len(said) == len(explorer.presets)
     assert explorer.errors == []
 
 
@@ -263,6 +263,17 @@ def test_the_probes_code_gives_the_same_record():
     assert "is pad" in explorer.view.sentence
     explorer.set(step="a page")
     assert explorer.controls["byte"].step == pool.layers[0].page_bytes
+
+
+def test_a_preset_can_be_chosen_again_after_a_change_of_ones_own():
+    explorer = packed_stride_knob()
+    second = list(explorer.presets)[1]
+    explorer.preset.value = second
+    wanted = explorer.view.text
+    explorer.controls["span_bytes"].value = 5
+    assert explorer.preset.value not in explorer.presets and explorer.view.text != wanted
+    explorer.preset.value = second
+    assert explorer.view.text == wanted
 
 
 def test_the_picture_the_words_and_the_alternative_move_together():

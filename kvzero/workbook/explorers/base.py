@@ -20,6 +20,7 @@ from ..figures.show import bundle, png_bytes
 from ..figures.style import WIDTH_INCHES, Sheet, wrap
 
 REDRAW_DPI = 120
+OWN = "your own values"
 _KEYS = "Keyboard: Tab to move on; arrows on a slider; Space, arrows, Enter in a menu."
 _PAGE = {"width": "100%", "max_width": "880px"}
 _FULL = {"width": "auto", "margin": "2px"}
@@ -56,7 +57,8 @@ class Explorer(widgets.VBox):
         presets: name to the values that it sets; the first one is the starting state.
         adapt: called with the controls before each drawing, to fit one control's range to another's value.
 
-    `errors` holds what callbacks raised; `state` the present values; `draws` counts the pictures drawn.
+    `presets` holds the named states, `state` the present values, `errors` what callbacks raised, and `draws` how
+    many pictures were drawn.
     """
 
     def __init__(
@@ -70,10 +72,11 @@ class Explorer(widgets.VBox):
         self.errors: list[Exception] = []
         self.draws = 0
         self.controls = dict(controls)
-        self._draw, self._presets, self._adapt = draw, dict(presets), adapt
+        self.presets = dict(presets)
+        self._draw, self._adapt = draw, adapt
         self._quiet = False
         self.view: View | None = None
-        self.preset = widgets.Dropdown(options=list(presets), description="preset", layout=_FULL, style=_DESCRIPTION)
+        self.preset = widgets.Dropdown(options=[*presets, OWN], description="preset", layout=_FULL, style=_DESCRIPTION)
         self.reset = widgets.Button(description="reset", tooltip="Back to the first preset", icon="undo")
         self.reset.on_click(lambda _: self._guarded(self._to_first_preset))
         self.preset.observe(lambda change: self._guarded(lambda: self._apply(change["new"])), "value")
@@ -91,7 +94,7 @@ class Explorer(widgets.VBox):
             [heading, self.preset, grid, self.reset, self._error, self._picture, self._table, folded], layout=_PAGE
         )
         self.add_class("kvzero-explorer")
-        self._guarded(lambda: self._apply(next(iter(self._presets))))
+        self._guarded(lambda: self._apply(next(iter(self.presets))))
 
     @property
     def state(self) -> dict[str, Any]:
@@ -108,7 +111,7 @@ class Explorer(widgets.VBox):
         self._guarded(lambda: self._set(values))
 
     def _to_first_preset(self) -> None:
-        first = next(iter(self._presets))
+        first = next(iter(self.presets))
         self._quiet = True
         try:
             self.preset.value = first
@@ -117,8 +120,8 @@ class Explorer(widgets.VBox):
         self._apply(first)
 
     def _apply(self, name: str) -> None:
-        if not self._quiet:
-            self._set(self._presets[name])
+        if not self._quiet and name != OWN:
+            self._set(self.presets[name])
 
     def _set(self, values: Mapping[str, Any]) -> None:
         self._quiet = True
@@ -139,6 +142,7 @@ class Explorer(widgets.VBox):
         if not self._quiet:
             self._quiet = True
             try:
+                self.preset.value = OWN  # so that choosing the same preset again is a change
                 self._fit()
             finally:
                 self._quiet = False
@@ -192,7 +196,8 @@ def _picture_html(view: View) -> str:
     return (
         f'<img alt="{words}" decoding="sync" width="{width * 96:.0f}" '
         f'height="{height * 96:.0f}" style="max-width:100%;height:auto;background:#fff" '
-        f'src="data:image/png;base64,{data}"><div role="status" aria-live="polite" style="line-height:1.4">{words}</div>'
+        f'src="data:image/png;base64,{data}">'
+        f'<div role="status" aria-live="polite" style="line-height:1.4">{words}</div>'
     )
 
 
