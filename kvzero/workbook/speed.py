@@ -6,6 +6,7 @@ stands in, in the same form and marked as recorded.
 
 from __future__ import annotations
 
+import datetime
 import re
 import statistics
 from collections import Counter
@@ -14,10 +15,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from ..bench_sets import all_sets
 from ..errors import KvzeroError
 from ..kernel import IN_ARRAY, VALUES, zero_tiles_compiled
 from ..launch import TILE_BYTES
@@ -65,21 +68,22 @@ def measurements(device: str) -> tuple[dict[str, Any], str]:
         device: "cpu", or a CUDA device, which is then measured (half a minute, 25 GB of its memory).
 
     Returns:
-        A report as `kvzero.bench.run_bench` makes it, on a GPU with the sets of `SHOWN` alone, and one sentence that
-        says when, on what and with which versions it was measured.
+        A report as `kvzero.bench.run_bench` makes it (a GPU measures `sets`, only those of `SHOWN`, `tiles` and
+        `host`), and one sentence that says when, on what and with which versions it was measured.
     """
     if device == "cpu":
         report = recorded.load(RECORD)
         return report, f"recorded, not measured here: {_conditions(report)}"
     from .. import bench_gpu, bench_tiles
-    from ..bench import run_bench
-    from ..bench_sets import all_sets
 
     chosen = [each for each in all_sets() if each.name.startswith(SHOWN) and each.num_ids >= 512]
-    report = run_bench("cpu")  # what needs no GPU
-    report["conditions"] |= {"device": "cuda", **bench_gpu.conditions()}
-    report |= {"sets": bench_gpu.measure_sets(chosen), "tiles": bench_tiles.measure_tiles()}
-    report |= {"host": bench_gpu.measure_host(), "not_measured": []}
+    versions = {"torch": torch.__version__, "triton": triton.__version__}
+    report = {
+        "conditions": {"date": datetime.date.today().isoformat(), **versions, **bench_gpu.conditions()},
+        "sets": bench_gpu.measure_sets(chosen),
+        "tiles": bench_tiles.measure_tiles(),
+        "host": bench_gpu.measure_host(),
+    }
     return report, f"measured now: {_conditions(report)}"
 
 

@@ -84,7 +84,7 @@ def tile_figure(tiles: Tiles) -> Figure:
     named = [(f"common divisor, {tiles.chunk_bytes:,} B", tiles.rows[0][2])]
     named += [(f"tile, {piece:,} B", us) for piece, _, us in tiles.rows[1:]]
     limit = Limit("the same bytes at the memory's limit, µs", tiles.write_us)
-    return bars(named, f"To start the programs, µs. {tiles.sentence}", unit="µs", limits=[limit], log=True)
+    return bars(named, f"{tiles.sentence}\nBars: to start the programs.", unit="µs", limits=[limit], log=True)
 
 
 PRESETS = {
