@@ -104,8 +104,8 @@ def test_a_tile_waits_for_starts_exactly_below_the_quotient_of_the_two_limits():
 def test_the_knob_draws_what_the_data_say():
     knob = tile_knob(RATES)
     assert "256 bytes, makes the call wait" in knob.view.sentence
-    knob.set(long_bytes=32_768, short_bytes=8_192)
+    knob.set(long_bytes=32_768, short_bytes=16_384)
     assert knob.view.sentence == "A common divisor of 4,096 bytes keeps up with the memory."
-    tiles = tile_data(long_bytes=32_768, short_bytes=8_192, layers=61, blocks=512, rates=RATES)
+    tiles = tile_data(long_bytes=32_768, short_bytes=16_384, layers=61, blocks=512, rates=RATES)
     assert "Bars: to start the programs." in " ".join(tile_figure(tiles).words)
     assert not knob.errors

@@ -90,7 +90,7 @@ def tile_figure(tiles: Tiles) -> Figure:
 PRESETS = {
     "GLM-5.2-like: 41,984 and 8,448 B": dict(long_bytes=41_984, short_bytes=8_448),
     "one page shorter by 256 B: 8,192": dict(long_bytes=41_984, short_bytes=8_192),
-    "powers of two: 32,768 and 8,192 B": dict(long_bytes=32_768, short_bytes=8_192),
+    "powers of two: 32,768 and 16,384 B": dict(long_bytes=32_768, short_bytes=16_384),
     "DeepSeek-V4-like: 37,376 and 1,168 B": dict(long_bytes=37_376, short_bytes=1_168),
 }
 
