@@ -26,7 +26,7 @@ def union(ranges: np.ndarray) -> np.ndarray:
     [[0, 8], [10, 12]]
     """
     ranges = ranges[ranges[:, 1] > ranges[:, 0]]
-    if len(ranges) == 0:
+    if len(ranges) <= 1:
         return ranges
     ranges = ranges[np.argsort(ranges[:, 0], kind="stable")]
     reach = np.maximum.accumulate(ranges[:, 1])

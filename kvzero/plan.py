@@ -146,16 +146,19 @@ def plan_segments(
         (Segment(storage=0, base_bytes=0, block_stride_bytes=149760, span_bytes=149696),)
     """
     selected = {view.name for view in geometry.select(layers, groups)}
+    nbytes = {storage.id: storage.nbytes for storage in geometry.storages}
     every: dict[tuple[Name, int], list[np.ndarray]] = {}
     wanted: dict[tuple[Name, int], list[np.ndarray]] = {}
     for view in geometry.layers:
-        family = (view.storage, _stride_bytes(view, geometry))
+        # A pool of one block has no next block: its ranges merge whatever strides the views carry.
+        stride = view.block_stride_bytes if geometry.num_blocks > 1 else nbytes[view.storage]
+        family = (view.storage, stride)
         ranges = block_ranges(view, geometry)
         every.setdefault(family, []).append(ranges)
         if view.name in selected:
             wanted.setdefault(family, []).append(ranges)
-    pool = {family: union(np.concatenate(parts)) for family, parts in every.items()}
-    clear = {family: union(np.concatenate(parts)) for family, parts in wanted.items()}
+    pool = {family: _joined(parts) for family, parts in every.items()}
+    clear = {family: _joined(parts) for family, parts in wanted.items()}
     if geometry.num_blocks > 1:
         _prove_blocks_apart(geometry, pool)
     _prove_written_once(geometry, clear)
@@ -216,7 +219,7 @@ def block_ranges(view: LayerView, geometry: CacheGeometry) -> np.ndarray:
             )
         starts = (starts[:, None] + np.arange(size, dtype=np.int64) * step).reshape(-1)
     ranges = union(np.stack((starts, starts + run), axis=1))
-    span = int((ranges[:, 1] - ranges[:, 0]).max())
+    span = int((ranges[:, 1] - ranges[:, 0]).max()) if repeats else run
     if geometry.num_blocks > 1 and span > view.block_stride_bytes:
         raise errors.SpanExceedsStrideError(
             where=_where(geometry, view), span_bytes=span, block_stride_bytes=view.block_stride_bytes,
@@ -225,9 +228,8 @@ def block_ranges(view: LayerView, geometry: CacheGeometry) -> np.ndarray:
     return ranges
 
 
-def _stride_bytes(view: LayerView, geometry: CacheGeometry) -> int:
-    # A pool of one block has no next block: its ranges merge whatever strides the views carry.
-    return view.block_stride_bytes if geometry.num_blocks > 1 else geometry.storage(view.storage).nbytes
+def _joined(parts: list[np.ndarray]) -> np.ndarray:
+    return union(np.concatenate(parts)) if len(parts) > 1 else parts[0]
 
 
 def _where(geometry: CacheGeometry, view: LayerView) -> str:
@@ -237,6 +239,8 @@ def _where(geometry: CacheGeometry, view: LayerView) -> str:
 def _prove_blocks_apart(geometry: CacheGeometry, pool: dict[tuple[Name, int], np.ndarray]) -> None:
     """Raise BlocksOverlapError if any two blocks of the pool share a byte."""
     for (storage, stride), ranges in pool.items():
+        if len(ranges) == 1 and int(ranges[0, 1] - ranges[0, 0]) <= stride:
+            continue
         bases, spans = ranges[:, 0], ranges[:, 1] - ranges[:, 0]
         if int(spans.max()) > stride:
             # Every view fits its stride, so two views together run from one block into the next.
