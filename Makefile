@@ -27,7 +27,7 @@ run: $(INSTALLED)
 	$(VENV_PYTHON) -m kvzero run
 
 test: $(INSTALLED)
-	$(VENV_PYTHON) -m pytest
+	$(VENV_PYTHON) -m pytest --numprocesses 2 --dist loadfile
 
 lab: $(INSTALLED)
 	$(VENV_PYTHON) -m jupyterlab notebooks

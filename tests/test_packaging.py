@@ -77,7 +77,8 @@ def test_setup_is_done_once(tmp_path):
     assert "-m pip install" in _make("run", f"VENV={tmp_path}")
     (tmp_path / ".installed").touch()
     assert _make("run", f"VENV={tmp_path}").splitlines() == [f"{tmp_path}/bin/python -m kvzero run"]
-    assert _make("test", f"VENV={tmp_path}").splitlines() == [f"{tmp_path}/bin/python -m pytest"]
+    (line,) = _make("test", f"VENV={tmp_path}").splitlines()
+    assert line.startswith(f"{tmp_path}/bin/python -m pytest ")
 
 
 def test_a_server_keeps_its_own_torch(tmp_path):
