@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvzero import geometries, plan_segments
+from kvzero import bench_gpu, bench_tiles, geometries, plan_segments
 from kvzero.errors import KvzeroError
 from kvzero.specimens import engine, masked_grid, page_per_segment
 from kvzero.workbook import speed
