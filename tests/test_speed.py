@@ -79,6 +79,18 @@ def test_the_recorded_run_has_what_the_notebook_reads():
     assert {row["num_ids"] for row in report["host"]} >= {1, 8, 64, 1_024}
 
 
+def test_a_live_run_measures_only_what_is_shown(monkeypatch):
+    asked = []
+    monkeypatch.setattr(bench_gpu, "conditions", lambda: {"gpu": "GPU", "cuda": "13", "clocks": "as found"})
+    monkeypatch.setattr(bench_gpu, "measure_sets", lambda sets: asked.extend(sets) or ["sets"])
+    monkeypatch.setattr(bench_gpu, "measure_host", lambda: ["host"])
+    monkeypatch.setattr(bench_tiles, "measure_tiles", lambda: {"rows": []})
+    report, origin = speed.measurements("cuda")
+    assert [each.name[: len(name)] for each, name in zip(asked, speed.SHOWN, strict=True)] == list(speed.SHOWN)
+    assert origin.startswith("measured now: one GPU, torch ")
+    assert (report["sets"], report["host"], report["tiles"]) == (["sets"], ["host"], {"rows": []})
+
+
 @pytest.mark.parametrize(("planner", "widths"), [("page-per-segment", {4}), ("masked-grid", {4}), ("kvzero", {16, 8})])
 def test_store_widths_are_read_from_what_the_compiler_made(planner, widths):
     plan = page_per_segment.plan(geometries.load("glm52_fp8_dsmla_indexer__LBNHC"))
