@@ -7,7 +7,15 @@ import pytest
 from kvzero import Arena, BlockZeroer, geometries, plan_segments
 from kvzero.launch import launch_for
 from kvzero.specimens import PLANNERS, named
-from kvzero.workbook.launch_slots import programs_run, slot_rows, slots_figure, slots_text
+from kvzero.workbook.launch_slots import (
+    dirty_after,
+    dirty_far_out,
+    launch_outcome,
+    programs_run,
+    slot_rows,
+    slots_figure,
+    slots_text,
+)
 from kvzero.workbook.toy import make_geometry
 
 POOLS = ("launch-overflow-52058", "glm52_fp8_dsmla_indexer__LBNHC", "dsv4_mixed_ratio__BLHNC", "llama3_8b_bf16__LBNHC")
@@ -53,3 +61,27 @@ def test_the_figure_says_what_the_table_says():
     words = slots_figure([("masked", rows)], "a sentence").words
     assert "masked: 1,078 programs for one block" in words and "3 of 11 programs have work" in words
     assert "160" in slots_text([("masked", rows)])
+
+
+def test_what_is_left_dirty_is_counted():
+    pool = make_geometry(layers=2, num_blocks=3, order="LBNHC")
+    total = sum(storage.nbytes for storage in pool.storages)
+    assert dirty_after(pool, "cpu", lambda storages: None) == total
+    assert dirty_after(pool, "cpu", lambda storages: BlockZeroer(plan_segments(pool), storages).zero([0, 1, 2])) == 0
+    assert (
+        dirty_after(pool, "cpu", lambda storages: BlockZeroer(plan_segments(pool), storages).zero([1]))
+        == total * 2 // 3
+    )
+
+
+@pytest.mark.parametrize("planner", ["stride-and-span", "masked-grid", "kvzero"])
+def test_an_offset_beyond_31_bits_is_reached(planner):
+    far = {"stride_bytes": 1_002_240, "page_bytes": 8_448, "block": 2_143}
+    assert far["block"] * far["stride_bytes"] > 2**31
+    assert dirty_far_out(planner, **far, device="cpu") == 0
+
+
+@pytest.mark.gpu
+def test_a_grid_beyond_31_bits_does_not_run():
+    assert launch_outcome((2,), "cuda") == "ran"
+    assert launch_outcome((2**31,), "cuda") != "ran"
