@@ -450,7 +450,7 @@ class GridOverflowError(KvzeroError):
     rule = "grid-overflow"
     template = (
         "{where}: the {planner} launch needs {programs} programs ({num_ids} ids x {segments} segments x {chunks} "
-        "chunks), beyond the {limit_programs} that one {device} launch may hold. kvzero splits the call."
+        "chunks): {axis_programs} in its {axis}, where {device} allows {limit_programs}. kvzero splits the call."
     )
 
 

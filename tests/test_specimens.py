@@ -204,7 +204,9 @@ def test_a_grid_dimension_of_chunks_has_a_limit_of_its_own():
     masked = planner("masked-grid")
     with pytest.raises(GridOverflowError) as caught:
         masked.launch(masked.plan(geometry), 1)
-    assert caught.value.chunks == 65_536
+    error = caught.value
+    assert (error.axis, error.axis_programs, error.limit_programs) == ("third dimension", 65_536, 65_535)
+    assert "65536 in its third dimension, where CUDA allows 65535" in str(error)
 
 
 # ---- memory without a redzone ----

@@ -70,13 +70,19 @@ def launch(plan: Plan, num_ids: int | None = None, limits: DeviceLimits | None =
     programs = grid[0] * grid[1] * grid[2]
     if limits is not None:
         # A device that counts work items counts the product; one with a grid limit counts each dimension.
-        counted = programs if limits.max_work_items is not None else num_ids
-        too_large = counted > limits.max_programs or max(grid[1:]) > MAX_GRID_YZ
-        if too_large:
-            raise GridOverflowError(
-                where=plan.name, planner=plan.planner, programs=programs, limit_programs=limits.max_programs,
-                device=limits.name, num_ids=num_ids, segments=grid[1], chunks=grid[2],
-            )  # fmt: skip
+        whole = limits.max_work_items is not None
+        axes = (
+            ("grid" if whole else "first dimension", programs if whole else num_ids, limits.max_programs),
+            ("second dimension", grid[1], MAX_GRID_YZ),
+            ("third dimension", grid[2], MAX_GRID_YZ),
+        )
+        for axis, axis_programs, limit_programs in axes:
+            if axis_programs > limit_programs:
+                raise GridOverflowError(
+                    where=plan.name, planner=plan.planner, programs=programs, limit_programs=limit_programs,
+                    axis=axis, axis_programs=axis_programs, device=limits.name, num_ids=num_ids, segments=grid[1],
+                    chunks=grid[2],
+                )  # fmt: skip
     return Launch(
         tile_bytes=CHUNK_WORDS * parts.WORD_BYTES,
         store_width_bytes=parts.WORD_BYTES,
