@@ -117,7 +117,8 @@ def flat_launch(plan: Plan, num_ids: int | None, limits: DeviceLimits | None) ->
     if limits is not None and programs > limits.max_programs:
         raise GridOverflowError(
             where=plan.name, planner=plan.planner, programs=programs, axis="grid", axis_programs=programs,
-            limit_programs=limits.max_programs, device=limits.name, num_ids=num_ids, segments=len(chunks), chunks=max(chunks),
+            limit_programs=limits.max_programs, device=limits.name, num_ids=num_ids,
+            segments=len(chunks), chunks=max(chunks),
         )  # fmt: skip
     return Launch(
         tile_bytes=chunk_words * WORD_BYTES,
