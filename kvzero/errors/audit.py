@@ -1,0 +1,42 @@
+"""Rules of the arena and the audit."""
+
+from __future__ import annotations
+
+from .base import KvzeroError
+
+
+class UnknownBlockError(KvzeroError):
+    """An audit asks about blocks of the pool."""
+
+    rule = "unknown-block"
+    template = "{where}: block {block_id} is not in the pool; its ids are 0 to {last_block_id}."
+
+
+class PlanGeometryError(KvzeroError):
+    """A plan is judged against the geometry that it was made for."""
+
+    rule = "plan-geometry"
+    template = (
+        "{where}: the plan {plan} has {what} {plan_value}, but the geometry has {geometry_value}. "
+        "Make the plan from this geometry."
+    )
+
+
+class ArenaTooLargeError(KvzeroError):
+    """An arena and its audit fit in memory."""
+
+    rule = "arena-too-large"
+    template = (
+        "{where}: the bytes witness needs about {wanted_bytes} bytes on {device}, of which {free_bytes} are free. "
+        "Use fewer blocks, or the arithmetic witness, which needs no memory."
+    )
+
+
+class RedzoneTooLargeError(KvzeroError):
+    """A faulty write stays inside the redzone, or it is not run."""
+
+    rule = "redzone-too-large"
+    template = (
+        "{where}: planner {planner} would write {overrun_bytes} bytes away from storage {storage!r}, beyond the "
+        "largest redzone of {limit_bytes} bytes. It is not run; use the arithmetic witness."
+    )

@@ -1,0 +1,151 @@
+"""Rules of a geometry file and of its views; `where` is the file, and the layer where there is one."""
+
+from __future__ import annotations
+
+from .base import KvzeroError
+
+
+class GeometryFileError(KvzeroError):
+    """The file cannot be read, or is not JSON."""
+
+    rule = "geometry-file"
+    template = "{where}: not a geometry file: {detail}. Give a JSON file as `kvzero.capture` writes it."
+
+
+class MissingKeyError(KvzeroError):
+    """A required key is absent."""
+
+    rule = "missing-key"
+    template = "{where}: the key {key!r} is missing. Add it; it holds {meaning}."
+
+
+class WrongTypeError(KvzeroError):
+    """A key holds a value of the wrong type or sign."""
+
+    rule = "wrong-type"
+    template = "{where}: the key {key!r} is {value!r}, but it must be {expected}."
+
+
+class NoBlocksError(KvzeroError):
+    """A pool has at least one block."""
+
+    rule = "no-blocks"
+    template = "{where}: num_blocks is {num_blocks}, but a pool has at least 1 block."
+
+
+class DuplicateNameError(KvzeroError):
+    """Storages and layers have names of their own."""
+
+    rule = "duplicate-name"
+    template = "{where}: the {kind} {name!r} appears more than once. Give each {kind} a name of its own."
+
+
+class UnknownStorageError(KvzeroError):
+    """A layer must lie in a storage that the geometry lists."""
+
+    rule = "unknown-storage"
+    template = "{where}: storage {storage!r} is not listed; the storages are {known}."
+
+
+class ShapeStrideError(KvzeroError):
+    """Shape and stride describe the same dimensions."""
+
+    rule = "shape-stride"
+    template = "{where}: shape has {shape_dims} dimensions and stride has {stride_dims}; they must be equal."
+
+
+class NegativeStrideError(KvzeroError):
+    """Strides count forward."""
+
+    rule = "negative-stride"
+    template = (
+        "{where}: the stride of dimension {dim} is {stride_elements} elements; strides must be 0 or more. "
+        "Describe the view from its lowest address."
+    )
+
+
+class ItemsizeError(KvzeroError):
+    """The element size and the named dtype agree."""
+
+    rule = "itemsize"
+    template = "{where}: itemsize is {itemsize} bytes, but dtype {dtype} has {dtype_bytes} bytes."
+
+
+class BlockDimNotFoundError(KvzeroError):
+    """No dimension of the view counts the blocks."""
+
+    rule = "block-dim-not-found"
+    template = (
+        "{where}: no dimension of shape {shape} counts {num_blocks} blocks of {kernel_blocks_per_block} kernel "
+        "blocks each. Check num_blocks, or state block_dim."
+    )
+
+
+class AmbiguousBlockDimError(KvzeroError):
+    """More than one dimension could count the blocks, so it must be stated."""
+
+    rule = "ambiguous-block-dim"
+    template = (
+        "{where}: the dimensions {candidates} of shape {shape} could each count {num_blocks} blocks. "
+        "State block_dim; it is not guessed."
+    )
+
+
+class BlockCountError(KvzeroError):
+    """The views of one pool agree on the number of blocks."""
+
+    rule = "block-count"
+    template = (
+        "{where}: dimension {block_dim} of shape {shape} has size {size}, which is not a multiple of the pool's "
+        "{num_blocks} blocks. Every view of a pool holds every block."
+    )
+
+
+class KernelBlocksError(KvzeroError):
+    """The number of kernel blocks in a block agrees with what the file states."""
+
+    rule = "kernel-blocks"
+    template = (
+        "{where}: a block holds {kernel_blocks_per_block} kernel blocks by its shape {shape} and {num_blocks} "
+        "blocks, but {stated_kernel_blocks_per_block} as stated. Correct one of them."
+    )
+
+
+class IntegerRangeError(KvzeroError):
+    """Every number fits the integer that will hold it."""
+
+    rule = "integer-range"
+    template = "{where}: {what} is {value}, beyond the largest 64-bit signed integer, {limit}."
+
+
+class ViewOutsideStorageError(KvzeroError):
+    """A view ends inside its storage."""
+
+    rule = "view-outside-storage"
+    template = (
+        "{where}: the view ends at byte {end_bytes}, {excess_bytes} bytes past the end of storage {storage!r} "
+        "({nbytes} bytes). First block outside: {first_bad_block}. Check byte_offset, shape and stride."
+    )
+
+
+class UnknownSelectionError(KvzeroError):
+    """A selection names layers or groups that exist."""
+
+    rule = "unknown-selection"
+    template = "{where}: there is no {kind} {name!r}; the {kind}s are {known}."
+
+
+class NothingSelectedError(KvzeroError):
+    """A plan zeroes at least one view."""
+
+    rule = "nothing-selected"
+    template = (
+        "{where}: none of the {num_layers} views is to be zeroed. Select layers='all', or groups or layers by name."
+    )
+
+
+class ResizeError(KvzeroError):
+    """A layout can be given another number of blocks only if its arrays of blocks can be told apart."""
+
+    rule = "resize"
+    template = "{where}: cannot change the number of blocks: {detail}."

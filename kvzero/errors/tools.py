@@ -1,0 +1,57 @@
+"""Rules of the commands and of what is built around the core."""
+
+from __future__ import annotations
+
+from .base import KvzeroError
+
+
+class DeviceNotAvailableError(KvzeroError):
+    """The device that was asked for is there."""
+
+    rule = "device-not-available"
+    template = "device {device!r} is not available here. Choose one of {available}."
+
+
+class EngineFieldError(KvzeroError):
+    """An engine's object holds the fields that describe its cache."""
+
+    rule = "engine-field"
+    template = (
+        "the {owner} does not hold {field!r}, which says how its cache is laid out. Call this after the caches are "
+        "allocated, or pass the tensors themselves to kvzero.capture.capture."
+    )
+
+
+class NotebookNotFoundError(KvzeroError):
+    """A path that is to be run is a notebook."""
+
+    rule = "notebook-not-found"
+    template = "{path}: no such notebook. Name .ipynb files, or run from the project's root."
+
+
+class RanksError(KvzeroError):
+    """A run of many ranks has what it needs to meet."""
+
+    rule = "ranks"
+    template = "{detail}. Start the ranks with `torchrun --nproc-per-node N -m kvzero audit …`."
+
+
+class BlockListError(KvzeroError):
+    """Blocks on the command line are ids, ranges of ids, or the word "last"."""
+
+    rule = "block-list"
+    template = "--blocks {text!r}: cannot read {part!r}. Write ids, ranges, or last, as in 1,3 or 0-3,last."
+
+
+class NothingToShrinkError(KvzeroError):
+    """Only a layout on which a planner goes wrong is made smaller."""
+
+    rule = "nothing-to-shrink"
+    template = "{where}: the planner {planner!r} is right on this layout, so there is no fault to show with less."
+
+
+class OutputFileError(KvzeroError):
+    """A file that was asked for can be written."""
+
+    rule = "output-file"
+    template = "{path}: cannot be written: {detail}."

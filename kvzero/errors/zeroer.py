@@ -1,0 +1,105 @@
+"""Rules of launching, of the memory that is zeroed, and of block ids."""
+
+from __future__ import annotations
+
+from .base import KvzeroError
+
+
+class LaunchTooLargeError(KvzeroError):
+    """One block fits into one launch."""
+
+    rule = "launch-too-large"
+    template = (
+        "one block needs {programs_per_block} programs, but one launch on {device} holds at most {limit_programs}. "
+        "Use larger tiles, or plan fewer layers at a time."
+    )
+
+
+class UnprovenPlanError(KvzeroError):
+    """Only a plan that `plan_segments` proved is launched on live memory."""
+
+    rule = "unproven-plan"
+    template = (
+        "the plan of planner {planner!r} for {name!r} is not proven, so it is not launched on live memory. "
+        "Make it with plan_segments."
+    )
+
+
+class PlanMismatchError(KvzeroError):
+    """The plans of the groups of one pool have the same blocks and storages."""
+
+    rule = "plan-mismatch"
+    template = (
+        "the plan of group {group!r} has {group_num_blocks} blocks and storages {group_storages}, but the pool has "
+        "{num_blocks} blocks and storages {storages}. Plan all groups from one geometry; give each pool its own zeroer."
+    )
+
+
+class StorageMissingError(KvzeroError):
+    """Every storage of the plan is given as memory."""
+
+    rule = "storage-missing"
+    template = "no tensor is given for storage {storage!r} of the plan; tensors are given for {given}."
+
+
+class StorageSizeError(KvzeroError):
+    """The memory given for a storage has the size that the plan was proven for."""
+
+    rule = "storage-size"
+    template = (
+        "storage {storage!r} has {nbytes} bytes in the plan, but the tensor given for it has {given_nbytes} bytes. "
+        "Plan the geometry of this tensor."
+    )
+
+
+class StorageDeviceError(KvzeroError):
+    """All memory of one zeroer lies on one device, the CPU or a GPU."""
+
+    rule = "storage-device"
+    template = "{what} lies on {device}, but it must lie on {expected}. Give each device its own zeroer."
+
+
+class StorageMovedError(KvzeroError):
+    """The memory that a zeroer writes is still where it was."""
+
+    rule = "storage-moved"
+    template = (
+        "storage {storage!r} was {what} after the zeroer was built (address {address} then, {address_now} now). "
+        "Nothing was written; build a new BlockZeroer."
+    )
+
+
+class IdOutOfRangeError(KvzeroError):
+    """A block id lies inside every segment."""
+
+    rule = "id-out-of-range"
+    template = (
+        "block id {block_id} is outside segment {segment} (storage {storage!r}, base {base_bytes} bytes), which holds "
+        "{capacity_blocks} blocks, ids 0 to {last_block}. {outcome} Check the block table and the pool it belongs to."
+    )
+
+
+class IdTypeError(KvzeroError):
+    """Block ids are whole numbers in one dimension."""
+
+    rule = "id-type"
+    template = (
+        "block ids must be a one-dimensional list, array or tensor of integers, not {given}. Nothing was written."
+    )
+
+
+class UnknownGroupError(KvzeroError):
+    """Ids are given for groups that the zeroer was built with."""
+
+    rule = "unknown-group"
+    template = "there is no group {group!r}; the groups are {known}. Pass group_plans to BlockZeroer."
+
+
+class CaptureRoomError(KvzeroError):
+    """The ids of a captured launch fit into the room reserved for graphs."""
+
+    rule = "capture-room"
+    template = (
+        "a graph capture needs room for {num_ids} ids, but {left_ids} are left of those reserved for graphs. Call "
+        "reserve_for_capture({num_ids}) before the capture, or pass the ids as a GPU tensor."
+    )
