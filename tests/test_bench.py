@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from kvzero import bench, bench_sets
 from kvzero.__main__ import main
-from kvzero.bench_sets import CANARY, BenchSet, Pool, all_sets, slabs
+from kvzero.bench import run as bench
+from kvzero.bench import sets
+from kvzero.bench.sets import CANARY, BenchSet, Pool, all_sets, slabs
 from kvzero.errors import KvzeroError
 from kvzero.plan import plan_segments
 from kvzero.zeroer import BlockZeroer
@@ -138,10 +139,10 @@ def test_every_recorded_configuration_was_checked_byte_by_byte(recorded):
 
 @pytest.mark.gpu
 def test_a_set_is_measured_and_checked_on_a_gpu(monkeypatch):
-    from kvzero import bench_gpu
+    from kvzero.bench import gpu
 
-    monkeypatch.setattr(bench_gpu, "SETTLE_SECONDS", 0)
-    result = bench_gpu._measure_set(BenchSet("small", bench_sets.layers_apart("small", [4_096, 512], 64), 16))
+    monkeypatch.setattr(gpu, "SETTLE_SECONDS", 0)
+    result = gpu._measure_set(BenchSet("small", sets.layers_apart("small", [4_096, 512], 64), 16))
     assert result["wrong_bytes"] == result["warmup_wrote_bytes"] == 0
     assert result["bytes"] == 16 * 4_608 and all(us > 0 for us in result["us"].values())
     assert "us" in result["eras"]["masked-grid"] and result["eras"]["uniform-page"] == {"refused": "non-uniform-pages"}

@@ -16,12 +16,12 @@ from kvzero.__main__ import main
 from kvzero.audit import audit_plan
 from kvzero.errors import KvzeroError, NothingToShrinkError
 from kvzero.geometry import CacheGeometry
-from kvzero.judging import judge_planner, telling_blocks
 from kvzero.plan import plan_segments
 from kvzero.resize import with_num_blocks
-from kvzero.shrink import shrink
 from kvzero.specimens import named
 from kvzero.triage import MERGED, triage
+from kvzero.triage.judging import judge_planner, telling_blocks
+from kvzero.triage.shrink import shrink
 from kvzero.views import Segment
 from kvzero.workbook.triage import issue_text, judge_change, trial_pool
 

@@ -50,8 +50,8 @@ def run(args: argparse.Namespace) -> int:
     """Runs ``kvzero triage``; returns 0 or 1 by the engine's own plan, or raises a KvzeroError."""
     from kvzero.commands.inputs import load_geometry
     from kvzero.errors import NothingToShrinkError, OutputFileError
-    from kvzero.shrink import shrink
     from kvzero.triage import triage
+    from kvzero.triage.shrink import shrink
 
     geometry = load_geometry(args.geometry)
     report = triage(geometry)

@@ -20,7 +20,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from ..bench_sets import all_sets
+from ..bench.sets import all_sets
 from ..errors import KvzeroError
 from ..kernel import IN_ARRAY, VALUES, zero_tiles_compiled
 from ..launch import TILE_BYTES
@@ -74,15 +74,15 @@ def measurements(device: str) -> tuple[dict[str, Any], str]:
     if device == "cpu":
         report = recorded.load(RECORD)
         return report, f"recorded, not measured here: {_conditions(report)}"
-    from .. import bench_gpu, bench_tiles
+    from ..bench import gpu, tiles
 
     chosen = [each for each in all_sets() if each.name.startswith(SHOWN) and each.num_ids >= 512]
     versions = {"torch": torch.__version__, "triton": triton.__version__}
     report = {
-        "conditions": {"date": datetime.date.today().isoformat(), **versions, **bench_gpu.conditions()},
-        "sets": bench_gpu.measure_sets(chosen),
-        "tiles": bench_tiles.measure_tiles(),
-        "host": bench_gpu.measure_host(),
+        "conditions": {"date": datetime.date.today().isoformat(), **versions, **gpu.conditions()},
+        "sets": gpu.measure_sets(chosen),
+        "tiles": tiles.measure_tiles(),
+        "host": gpu.measure_host(),
     }
     return report, f"measured now: {_conditions(report)}"
 

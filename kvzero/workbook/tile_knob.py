@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import ipywidgets as widgets
 from matplotlib.figure import Figure
 
-from ..bench_sets import layers_apart
+from ..bench.sets import layers_apart
 from ..launch import launch_for
 from ..plan import plan_segments
 from ..specimens import page_per_segment

@@ -12,10 +12,10 @@ from .. import specimens
 from ..audit import audit_bytes, audit_plan
 from ..errors import ResizeError
 from ..geometry import CacheGeometry
-from ..judging import ENGINE, Finding
 from ..report import Audit
 from ..resize import with_num_blocks
 from ..triage import MERGED, Triage
+from ..triage.judging import ENGINE, Finding
 from .exercise import Judgement, accepted, hint
 from .explorers.base import Explorer, View
 from .explorers.layout import layout_data

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from . import specimens
-from .geometry import CacheGeometry
+from .. import specimens
+from ..geometry import CacheGeometry
+from ..launch import launch_for
+from ..plan import Plan, plan_segments
 from .judging import ENGINE, Finding, judge_planner
-from .launch import launch_for
-from .plan import Plan, plan_segments
 
 GRAVEST_FIRST = ("overrun", "stomped", "missed", "launch", "refuses")  # silent damage before a clear stop
 # The change that opened each era; #51749 (which layers are zeroed) came a day before #52058 (the launch).
@@ -77,19 +77,19 @@ class Triage:
 
     def text(self) -> str:
         """The report in plain words."""
-        from .triage_report import as_text
+        from .words import as_text
 
         return as_text(self)
 
     def html(self, picture_png: bytes | None = None) -> str:
         """The report as one HTML page that needs nothing else."""
-        from .triage_report import as_html
+        from .words import as_html
 
         return as_html(self, picture_png)
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain data, as `kvzero triage --json` prints it."""
-        from .triage_report import advice
+        from .words import advice
 
         geometry = self.geometry
         return {

@@ -6,15 +6,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from . import specimens
-from .audit import audit_plan
-from .errors import KvzeroError
-from .geometry import CacheGeometry
-from .intervals import intersect
-from .launch import AMD, CUDA
-from .ownership import owned_within, owners_of_byte
-from .plan import Plan
-from .report import Audit
+from .. import specimens
+from ..audit import audit_plan
+from ..errors import KvzeroError
+from ..geometry import CacheGeometry
+from ..intervals import intersect
+from ..launch import AMD, CUDA
+from ..ownership import owned_within, owners_of_byte
+from ..plan import Plan
+from ..report import Audit
 
 ENGINE = "engine"
 # Scanned one by one: in a small pool the smallest block id is then exact whatever the strides.

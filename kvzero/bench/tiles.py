@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from .bench_gpu import device_us, driver_memset
-from .bench_sets import BenchSet, Pool, layers_apart
-from .launch import launch_for
-from .plan import plan_segments
-from .zeroer import BlockZeroer
+from ..launch import launch_for
+from ..plan import plan_segments
+from ..zeroer import BlockZeroer
+from .gpu import device_us, driver_memset
+from .sets import BenchSet, Pool, layers_apart
 
 TILES_BYTES = tuple(1 << power for power in range(9, 17))
 

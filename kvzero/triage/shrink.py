@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .errors import KvzeroError, NothingToShrinkError, ResizeError
-from .geometry import CacheGeometry
-from .intervals import as_ranges, intersect
+from ..errors import KvzeroError, NothingToShrinkError, ResizeError
+from ..geometry import CacheGeometry
+from ..intervals import as_ranges, intersect
+from ..ownership import needed_ranges
+from ..plan import plan_segments
+from ..resize import with_num_blocks
 from .judging import ENGINE, Finding, judge_planner
-from .ownership import needed_ranges
-from .plan import plan_segments
-from .resize import with_num_blocks
 
 
 def shrink(geometry: CacheGeometry, planner: str) -> CacheGeometry:

@@ -6,7 +6,7 @@ import base64
 import html
 
 from .judging import Fault, Finding
-from .triage import MERGED, Triage
+from .sweep import MERGED, Triage
 
 NOTHING_NEWER = "no later era that is rebuilt here fixes it"
 

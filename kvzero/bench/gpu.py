@@ -11,15 +11,15 @@ from unittest import mock
 import numpy as np
 import torch
 
-from .arena import byte_view
-from .audit import audit_plan
-from .bench_sets import BenchSet, Pool, all_sets, layers_apart, slabs
-from .errors import KvzeroError
-from .geometry import CacheGeometry
-from .kernel import IN_ARRAY, CompiledVariant
-from .plan import plan_segments
-from .specimens import PLANNERS, engine, parts
-from .zeroer import BlockZeroer
+from ..arena import byte_view
+from ..audit import audit_plan
+from ..errors import KvzeroError
+from ..geometry import CacheGeometry
+from ..kernel import IN_ARRAY, CompiledVariant
+from ..plan import plan_segments
+from ..specimens import PLANNERS, engine, parts
+from ..zeroer import BlockZeroer
+from .sets import BenchSet, Pool, all_sets, layers_apart, slabs
 
 LAUNCHES_PER_GRAPH = 10
 REPLAYS = 9

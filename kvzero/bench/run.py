@@ -14,13 +14,13 @@ import numpy as np
 import torch
 import triton
 
-from . import geometries
-from .bench_sets import layers_apart
-from .errors import KvzeroError
-from .geometry import CacheGeometry
-from .launch import AMD, CUDA, launch_for
-from .plan import plan_segments
-from .resize import with_num_blocks
+from .. import geometries
+from ..errors import KvzeroError
+from ..geometry import CacheGeometry
+from ..launch import AMD, CUDA, launch_for
+from ..plan import plan_segments
+from ..resize import with_num_blocks
+from .sets import layers_apart
 
 OF_MEMSET, OF_ZERO, OF_FRESH = 0.95, 1.2, 1 / 3
 PLAN_REPEATS = 5
@@ -62,13 +62,13 @@ def run_bench(device: str = "auto") -> dict:
         "not_measured": [] if on_gpu else list(NEEDS_GPU),
     }
     if on_gpu:
-        from . import bench_gpu, bench_tiles
+        from . import gpu, tiles
 
-        report["conditions"] |= bench_gpu.conditions()
-        report["warmup"] = bench_gpu.measure_warmup()
-        report["sets"] = bench_gpu.measure_sets()
-        report["tiles"] = bench_tiles.measure_tiles()
-        report["host"] = bench_gpu.measure_host()
+        report["conditions"] |= gpu.conditions()
+        report["warmup"] = gpu.measure_warmup()
+        report["sets"] = gpu.measure_sets()
+        report["tiles"] = tiles.measure_tiles()
+        report["host"] = gpu.measure_host()
         report["targets"] = _targets(report)
     return report
 
@@ -105,7 +105,7 @@ def _plan_seconds(geometry: CacheGeometry, repeats: int = PLAN_REPEATS) -> float
 
 def _launches() -> list[dict]:
     """Programs of a call, ours and the eras', on the launch that overflowed (#52058) and on real dumps."""
-    from .specimens import PLANNERS
+    from ..specimens import PLANNERS
 
     pages = [9_344 * 4] * 91 + [292 * 4] * 90
     rows = []
