@@ -6,7 +6,7 @@ Both take what is needed from naive indexing of the layer views, never from the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
@@ -199,8 +199,15 @@ def from_masks(
 
 
 def _checked_blocks(geometry: CacheGeometry, block_ids: Sequence[int]) -> list[int]:
-    """The ids as plain integers, from a list, an array or a tensor; raises UnknownBlockError."""
-    blocks = [int(block) for block in block_ids]
+    """The ids as plain integers, from a list, an array or a tensor; raises IdTypeError or UnknownBlockError."""
+    given = block_ids.tolist() if hasattr(block_ids, "tolist") else block_ids
+    if not isinstance(given, Iterable):
+        raise errors.IdTypeError(given=f"a {type(block_ids).__name__}")
+    given = list(given)
+    for block in given:
+        if isinstance(block, bool) or not isinstance(block, (int, np.integer)):
+            raise errors.IdTypeError(given=f"a {type(block_ids).__name__} that holds a {type(block).__name__}")
+    blocks = [int(block) for block in given]
     for block in blocks:
         if not 0 <= block < geometry.num_blocks:
             raise errors.UnknownBlockError(where=geometry.where, block_id=block, last_block_id=geometry.num_blocks - 1)

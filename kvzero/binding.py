@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping
+from itertools import pairwise
 
 import torch
 
-from .errors import StorageDeviceError, StorageMissingError, StorageMovedError, StorageSizeError
+from .errors import (
+    StorageAliasError,
+    StorageDeviceError,
+    StorageMissingError,
+    StorageMovedError,
+    StorageSizeError,
+    TensorKindError,
+)
+from .geometry import is_dense, kind_of
 
 Memory = torch.Tensor | torch.UntypedStorage
 
@@ -25,7 +34,9 @@ class BoundStorages:
         addresses: storage id to the address of its first byte.
 
     Raises:
-        StorageMissingError, StorageSizeError, StorageDeviceError: the memory does not fit the plan.
+        StorageMissingError, StorageSizeError, StorageDeviceError, TensorKindError: the memory does not fit the
+            plan.
+        StorageAliasError: two storages share memory.
     """
 
     def __init__(self, storages, memory: Mapping[object, Memory]) -> None:
@@ -38,10 +49,25 @@ class BoundStorages:
             if storage.id not in memory:
                 raise StorageMissingError(storage=storage.id, given=list(memory))
             self._bind(storage, memory[storage.id])
+        self._check_apart(storages)
         if self.device.type not in ("cpu", "cuda"):
             raise StorageDeviceError(what="the cache", device=str(self.device), expected="the CPU or a CUDA device")
 
+    def _check_apart(self, storages) -> None:
+        taken = sorted((self.addresses[storage.id], storage.nbytes, index) for index, storage in enumerate(storages))
+        for (start, nbytes, one), (other_start, _, other) in pairwise(place for place in taken if place[1]):
+            if other_start < start + nbytes and self.device.type != "meta":
+                raise StorageAliasError(
+                    what_a=f"storage {storages[one].id!r}",
+                    what_b=f"storage {storages[other].id!r}",
+                    address=other_start,
+                )
+
     def _bind(self, storage, memory: Memory) -> None:
+        if not is_dense(memory):
+            raise TensorKindError(
+                where=f"storage {storage.id!r}", given=kind_of(memory), expected="a dense tensor or an UntypedStorage"
+            )
         untyped = memory if isinstance(memory, torch.UntypedStorage) else memory.untyped_storage()
         address, nbytes = untyped.data_ptr(), untyped.nbytes()
         if _is_whole_storage(memory, storage.nbytes):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,9 @@ class CacheGeometry:
 
         Raises:
             AmbiguousBlockDimError, BlockDimNotFoundError: the block dimension must be stated.
+            TensorKindError: not a mapping of dense tensors.
+            StorageAliasError: two tensors share bytes, but not an allocation that torch knows of.
+            UnknownSelectionError: an option names a layer that is not there.
             KvzeroError: any rule that `from_dict` checks.
 
         Example:
@@ -112,18 +116,32 @@ class CacheGeometry:
             >>> CacheGeometry.from_tensors({"layer.0": cache}, num_blocks=8).layer("layer.0").page_bytes
             32768
         """
+        if not isinstance(tensors, Mapping):
+            raise errors.TensorKindError(
+                where=name, given=kind_of(tensors), expected="a mapping of layer name to tensor"
+            )
         views = list(named_views(tensors))
+        for _, view, tensor in views:
+            if not is_dense(tensor):
+                raise errors.TensorKindError(
+                    where=f"{name}, layer {view}", given=kind_of(tensor), expected="a dense torch tensor"
+                )
+        left_alone = {not_zeroed} if isinstance(not_zeroed, str) else set(not_zeroed)
+        known = [*dict.fromkeys(each for layer, view, _ in views for each in (layer, view))]
+        for option in (block_dim, kernel_blocks_per_block, groups, left_alone):
+            for unknown in option if isinstance(option, (Mapping, set)) else ():
+                if unknown not in known:
+                    raise errors.UnknownSelectionError(where=name, kind="layer", name=unknown, known=known)
         ids = storage_ids(tensor for _, _, tensor in views)
 
         def chosen(option, view: str, layer: str):
             return option.get(view, option.get(layer)) if isinstance(option, Mapping) else option
 
-        left_alone = set(not_zeroed)
         layers = []
         for layer, view, tensor in views:
             record = {
                 "name": view,
-                "storage": ids[tensor.untyped_storage().data_ptr()],
+                "storage": ids[_address(tensor)],
                 "byte_offset": tensor.storage_offset() * tensor.element_size(),
                 "shape": list(tensor.shape),
                 "stride": list(tensor.stride()),
@@ -135,7 +153,8 @@ class CacheGeometry:
                 "kernel_blocks_per_block": chosen(kernel_blocks_per_block, view, layer),
             }
             layers.append({key: value for key, value in record.items() if value is not None})
-        sizes = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for _, _, t in views}
+        sizes = {_address(tensor): tensor.untyped_storage().nbytes() for _, _, tensor in views}
+        _check_apart(views)
         storages = [{"id": ids[address], "nbytes": sizes[address]} for address in ids]
         data = {"name": name, "num_blocks": num_blocks, "storages": storages, "layers": layers}
         return cls.from_dict(data, source=name)
@@ -251,11 +270,45 @@ def named_views(tensors: Mapping[str, Any]):
             yield layer, layer, value
 
 
+def is_dense(memory: Any) -> bool:
+    """Whether this is a tensor or a storage whose bytes lie as shape and stride say."""
+    if str(getattr(memory, "layout", "torch.strided")) != "torch.strided" or getattr(memory, "is_nested", False):
+        return False
+    return hasattr(memory, "untyped_storage") or type(memory).__name__ == "UntypedStorage"
+
+
+def kind_of(memory: Any) -> str:
+    """How a message names what is no dense tensor.
+
+    >>> kind_of([1, 2])
+    'a list'
+    """
+    layout = str(getattr(memory, "layout", "")).removeprefix("torch.")
+    return f"a {layout} tensor" if layout not in ("", "strided") else f"a {type(memory).__name__}"
+
+
+def _address(tensor: Any) -> int:
+    """Where the tensor's storage begins; storages without memory (meta tensors) are told apart as objects."""
+    storage = tensor.untyped_storage()
+    return storage.data_ptr() or -storage._cdata
+
+
+def _check_apart(views) -> None:
+    """Raise StorageAliasError where two storages share bytes, as arrays cut from one another do."""
+    places = {(_address(tensor), tensor.untyped_storage().nbytes()): view for _, view, tensor in views}
+    taken = sorted(place for place in places if place[0] > 0 and place[1])
+    for one, other in pairwise(taken):
+        if other[0] < one[0] + one[1]:
+            raise errors.StorageAliasError(
+                what_a=f"layer {places[one]}", what_b=f"layer {places[other]}", address=other[0]
+            )
+
+
 def storage_ids(tensors: Iterable[Any]) -> dict[int, int]:
     """Storage address to storage id, numbered in the order of first use."""
     ids: dict[int, int] = {}
     for tensor in tensors:
-        ids.setdefault(tensor.untyped_storage().data_ptr(), len(ids))
+        ids.setdefault(_address(tensor), len(ids))
     return ids
 
 
@@ -276,5 +329,5 @@ def storage_tensors(tensors: Mapping[str, Any]) -> dict[int, Any]:
     whole = {}
     for tensor in views:
         storage = tensor.untyped_storage()
-        whole[ids[storage.data_ptr()]] = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage)
+        whole[ids[_address(tensor)]] = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage)
     return whole

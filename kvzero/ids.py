@@ -47,7 +47,13 @@ def checked_ids(block_ids: HostIds, plan) -> np.ndarray:
 
 def _integers(block_ids: HostIds) -> np.ndarray:
     if isinstance(block_ids, torch.Tensor):
-        block_ids = block_ids.detach().numpy()
+        try:
+            block_ids = block_ids.detach().numpy()
+        except (TypeError, RuntimeError) as error:  # a type that NumPy lacks, or no dense memory on the CPU
+            given = f"a tensor of {block_ids.dtype} on {block_ids.device}"
+            raise IdTypeError(given=given) from error
+    if isinstance(block_ids, np.ndarray) and block_ids.dtype == object and block_ids.ndim == 1:
+        block_ids = block_ids.tolist()  # its items are looked at one by one, as those of a list
     if not isinstance(block_ids, np.ndarray):
         if isinstance(block_ids, (str, bytes)) or not isinstance(block_ids, Sequence):
             raise IdTypeError(given=f"a {type(block_ids).__name__}")

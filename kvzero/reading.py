@@ -264,6 +264,7 @@ def _text(record: Mapping, key: str, where: str, default: str | None = None) -> 
     value = _get(record, key, where) if default is None else record.get(key, default)
     if not isinstance(value, str) or (default is None and not value):
         raise errors.WrongTypeError(where=where, key=key, value=value, expected="a text")
+    _printable(value, key, where)
     return value
 
 
@@ -278,7 +279,14 @@ def _name(record: Mapping, key: str, where: str, default: int | None = None) -> 
     value = _get(record, key, where) if default is None else record.get(key, default)
     if not _is_integer(value) and not isinstance(value, str):
         raise errors.WrongTypeError(where=where, key=key, value=value, expected="an integer or a text")
+    _printable(value, key, where)
     return value
+
+
+def _printable(value: int | str, key: str, where: str) -> None:
+    # Names go to terminals, pages and pictures, where a control letter or half a surrogate pair does harm.
+    if isinstance(value, str) and not value.isprintable():
+        raise errors.WrongTypeError(where=where, key=key, value=value, expected="a text of printable letters")
 
 
 def _known_storage(record: Mapping, where: str, storages: Mapping) -> Storage:

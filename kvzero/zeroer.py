@@ -7,9 +7,11 @@ from collections.abc import Mapping
 import torch
 
 from .binding import BoundStorages, Memory
-from .errors import PlanMismatchError, StorageDeviceError, UnknownGroupError, UnprovenPlanError
+from .errors import PlanMismatchError, StorageDeviceError, TileBytesError, UnknownGroupError, UnprovenPlanError
 from .ids import checked_ids
 from .targets import CpuTarget, GpuTarget, Job, ReplayableIds
+
+LEAST_TILE_BYTES = 32
 
 
 class BlockZeroer:
@@ -33,7 +35,10 @@ class BlockZeroer:
     Raises:
         UnprovenPlanError: a plan is not a proof.
         PlanMismatchError: a group's plan is of another pool.
-        StorageMissingError, StorageSizeError, StorageDeviceError: the memory does not fit the plan.
+        StorageMissingError, StorageSizeError, StorageDeviceError, TensorKindError: the memory does not fit the
+            plan.
+        StorageAliasError: two storages share memory.
+        TileBytesError: not such a power of two.
         LaunchTooLargeError: one block alone needs more programs than a launch may hold.
 
     Example:
@@ -61,6 +66,8 @@ class BlockZeroer:
                     group_storages=[storage.id for storage in each.storages],
                     storages=[storage.id for storage in plan.storages],
                 )  # fmt: skip
+        if tile_bytes is not None and not _is_tile(tile_bytes):
+            raise TileBytesError(tile_bytes=tile_bytes, least=LEAST_TILE_BYTES)
         self._bound = BoundStorages(plan.storages, storages)
         self.device = self._bound.device
         self._target = GpuTarget(self.device) if self.device.type == "cuda" else CpuTarget()
@@ -142,3 +149,7 @@ class BlockZeroer:
     def _need_gpu(self) -> None:
         if self.device.type != "cuda":
             raise StorageDeviceError(what="the cache", device=str(self.device), expected="a GPU, for graphs")
+
+
+def _is_tile(tile_bytes: object) -> bool:
+    return type(tile_bytes) is int and tile_bytes >= LEAST_TILE_BYTES and tile_bytes & (tile_bytes - 1) == 0

@@ -389,3 +389,10 @@ def test_the_detector_on_a_gpu(offset):
     audit = arena.audit([98])
     assert audit.first["byte_offset"] == offset
     assert sum(counts(audit).values()) == 1
+
+
+@pytest.mark.parametrize("ids", [[1.5], [True], ["1"], "1", None, 1, [[1]], np.array([1.9]), torch.tensor([True])])
+def test_blocks_that_are_not_whole_numbers_are_refused(ids):
+    slab = named.geometry("packed-slab-51288")
+    with pytest.raises(errors.IdTypeError):
+        audit_plan(plan_segments(slab), slab, ids)

@@ -6,6 +6,7 @@ import copy
 import json
 import pickle
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -89,6 +90,9 @@ BAD = [
     (changed(["layers", 1, "kernel_blocks_per_block"], 2), errors.BlockDimNotFoundError, {}),
     (changed(["layers", 1, "zeroed_by_engine"], "yes"), errors.WrongTypeError, {"key": "zeroed_by_engine"}),
     (changed(["layers", 1, "group"], [1]), errors.WrongTypeError, {"key": "group"}),
+    (changed(["name"], "\ud800"), errors.WrongTypeError, {"key": "name"}),
+    (changed(["layers", 1, "name"], "a\nb"), errors.WrongTypeError, {"key": "name"}),
+    (changed(["layers", 1, "group"], "\u202e"), errors.WrongTypeError, {"key": "group"}),
     (changed(["engine_segments"], [{}]), errors.MissingKeyError, {}),
     ([1, 2], errors.GeometryFileError, {}),
 ]  # fmt: skip
@@ -121,6 +125,8 @@ def test_what_is_not_json_is_refused(text, tmp_path):
 def test_a_message_stays_one_readable_line():
     with pytest.raises(errors.WrongTypeError) as caught:
         CacheGeometry.from_dict(changed(["layers", 1, "shape"], ["line\n" * 10_000]))
+    with pytest.raises(errors.WrongTypeError, match=r"layer \\x1b\[2J\\u2028: "):
+        CacheGeometry.from_dict(changed(["layers", 1], {"name": "\x1b[2J\u2028"}))
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 1000
     assert caught.value.value == ["line\n" * 10_000]
 
@@ -190,6 +196,45 @@ def test_live_tensors_share_storages_and_are_not_copied():
     whole = storage_tensors(tensors)
     assert whole[0].data_ptr() == slab.data_ptr() and whole[0].numel() == 400
     assert whole[1].numel() == state.numel() * 4
+
+
+def test_tensors_without_memory_keep_storages_of_their_own():
+    pool = torch.empty(8, 6, device="meta")
+    tensors = {"k": pool[:, :3], "v": pool[:, 3:], "other": torch.empty(8, 6, device="meta")}
+    assert [view.storage for view in CacheGeometry.from_tensors(tensors, num_blocks=8).layers] == [0, 0, 1]
+
+
+@pytest.mark.parametrize("cut", [slice(0, 256), slice(64, 576)])
+def test_arrays_cut_from_one_another_are_refused(cut):
+    array = np.zeros(1024, np.uint8)
+    tensors = {"k": torch.from_numpy(array[:512]).view(8, -1), "v": torch.from_numpy(array[cut]).view(8, -1)}
+    with pytest.raises(errors.StorageAliasError, match="layer k and layer v"):
+        CacheGeometry.from_tensors(tensors, num_blocks=8, block_dim=0)
+    tensors["v"] = torch.from_numpy(array[512:]).view(8, -1)
+    assert len(CacheGeometry.from_tensors(tensors, num_blocks=8, block_dim=0).storages) == 2
+
+
+@pytest.mark.parametrize(
+    "tensors",
+    [None, [torch.zeros(8, 4)], {"k": None}, {"k": np.zeros((8, 4))}, {"k": [[torch.zeros(8, 4)]]},
+     {"k": torch.zeros(8, 4).to_sparse()}],
+)  # fmt: skip
+def test_what_is_no_dense_tensor_is_refused(tensors):
+    with pytest.raises(errors.TensorKindError):
+        CacheGeometry.from_tensors(tensors, num_blocks=8)
+
+
+@pytest.mark.parametrize("option", ["block_dim", "kernel_blocks_per_block", "groups", "not_zeroed"])
+def test_an_option_for_a_layer_that_is_not_there_is_refused(option):
+    with pytest.raises(errors.UnknownSelectionError) as caught:
+        CacheGeometry.from_tensors({"k": torch.zeros(8, 4)}, num_blocks=8, **{option: {"kk": 1}})
+    assert (caught.value.name, caught.value.known) == ("kk", ["k"])
+
+
+def test_a_single_name_is_not_taken_for_letters():
+    tensors = {"ab": torch.zeros(8, 4), "a": torch.zeros(8, 4)}
+    geometry = CacheGeometry.from_tensors(tensors, num_blocks=8, not_zeroed="ab")
+    assert [view.name for view in geometry.select()] == ["a"]
 
 
 def test_strided_kernel_blocks_are_read_by_block():

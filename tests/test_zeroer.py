@@ -18,10 +18,13 @@ from kvzero.errors import (
     IdTypeError,
     KvzeroError,
     PlanMismatchError,
+    StorageAliasError,
     StorageDeviceError,
     StorageMissingError,
     StorageMovedError,
     StorageSizeError,
+    TensorKindError,
+    TileBytesError,
     UnknownGroupError,
     UnprovenPlanError,
 )
@@ -131,7 +134,10 @@ def test_a_bad_id_is_refused_before_anything_is_written(ids, block_id):
 @pytest.mark.parametrize(
     "ids",
     [[1.0], [True], [0, False], ["1"], "12", b"1", 3, None, [None], np.array([1.0]), np.array([True]), np.array(3),
-     np.array([[1]]), torch.tensor([1.5]), torch.tensor([[1]]), torch.tensor([True]), {1, 2}],
+     np.array([[1]]), torch.tensor([1.5]), torch.tensor([[1]]), torch.tensor([True]), {1, 2},
+     np.array([1.5], dtype=object), np.array([True], dtype=object), np.array([1, None], dtype=object),
+     torch.ones(1, dtype=torch.bfloat16), torch.ones(1, dtype=torch.int64, device="meta"),
+     torch.ones(2, dtype=torch.int64).to_sparse()],
 )  # fmt: skip
 def test_ids_that_are_not_whole_numbers_are_refused(ids):
     geometry = slab()
@@ -188,6 +194,37 @@ def test_memory_must_fit_the_plan():
     assert (caught.value.nbytes, caught.value.given_nbytes) == (369, 368)
     with pytest.raises(StorageDeviceError):
         BlockZeroer(plan, {"slab": torch.empty(369, dtype=torch.uint8, device="meta")})
+
+
+@pytest.mark.parametrize("given", [np.zeros(369, np.uint8), None, [0] * 369, torch.zeros(369).to_sparse()])
+def test_what_is_no_dense_memory_is_refused(given):
+    with pytest.raises(TensorKindError, match="storage 'slab'"):
+        BlockZeroer(plan_segments(slab()), {"slab": given})
+
+
+@pytest.mark.parametrize("first_byte", [0, 30, 39])
+def test_one_piece_of_memory_is_not_two_storages(first_byte):
+    layers = [
+        {"name": name, "storage": name, "byte_offset": 0, "shape": [4, 10], "stride": [10, 1], "itemsize": 1}
+        for name in "ab"
+    ]
+    storages = [{"id": name, "nbytes": 40} for name in "ab"]
+    plan = plan_segments(
+        CacheGeometry.from_dict({"name": "ab", "num_blocks": 4, "storages": storages, "layers": layers})
+    )
+    memory = torch.ones(80, dtype=torch.uint8)
+    with pytest.raises(StorageAliasError) as caught:
+        BlockZeroer(plan, {"b": memory[:40], "a": memory[first_byte : first_byte + 40]})
+    assert caught.value.address == memory.data_ptr() + first_byte
+    BlockZeroer(plan, {"a": memory[40:], "b": memory[:40]}).zero([3])
+    assert memory.reshape(2, 4, 10).sum(2).tolist() == [[10, 10, 10, 0]] * 2
+
+
+@pytest.mark.parametrize("tile_bytes", [0, -32, 16, 33, 48, 64.0, True, "64"])
+def test_a_tile_that_no_kernel_can_write_is_refused(tile_bytes):
+    geometry = slab()
+    with pytest.raises(TileBytesError):
+        BlockZeroer(plan_segments(geometry), dirty(geometry), tile_bytes=tile_bytes)
 
 
 def test_any_view_stands_for_its_whole_storage():

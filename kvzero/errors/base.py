@@ -35,7 +35,9 @@ class KvzeroError(Exception):
 
 def _one_line(message: str, limit: int = 800) -> str:
     """A message stays one line and readable, whatever the file that it quotes holds."""
-    message = message.replace("\r", "\\r").replace("\n", "\\n")
+    message = "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in message
+    )
     return message if len(message) <= limit else f"{message[: limit - 200]} ... {message[-200:]}"
 
 

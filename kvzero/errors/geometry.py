@@ -135,6 +135,13 @@ class UnknownSelectionError(KvzeroError):
     template = "{where}: there is no {kind} {name!r}; the {kind}s are {known}."
 
 
+class TensorKindError(KvzeroError):
+    """Caches are dense tensors, since only those lie in memory as shape and stride say."""
+
+    rule = "tensor-kind"
+    template = "{where}: {given} is given, but it must be {expected}."
+
+
 class NothingSelectedError(KvzeroError):
     """A plan zeroes at least one view."""
 

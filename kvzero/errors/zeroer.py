@@ -59,6 +59,23 @@ class StorageDeviceError(KvzeroError):
     template = "{what} lies on {device}, but it must lie on {expected}. Give each device its own zeroer."
 
 
+class StorageAliasError(KvzeroError):
+    """No byte of memory stands for two storages: a plan is proven for each storage alone."""
+
+    rule = "storage-alias"
+    template = (
+        "{what_a} and {what_b} share memory from address {address} on, so zeroing a block of one "
+        "would wipe the other. Give one storage for the whole allocation."
+    )
+
+
+class TileBytesError(KvzeroError):
+    """A tile is a power of two of bytes, as wide as a store at least."""
+
+    rule = "tile-bytes"
+    template = "tile_bytes is {tile_bytes!r}, but it must be a power of two of at least {least}."
+
+
 class StorageMovedError(KvzeroError):
     """The memory that a zeroer writes is still where it was."""
 
