@@ -8,13 +8,14 @@ never a traceback.
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
 import json
 import os
 import sys
 
 from kvzero import __version__
-from kvzero.errors import KvzeroError
+from kvzero.errors import KvzeroError, OutputFileError
 
 COMMANDS = ("plan", "audit", "run", "bench", "triage")
 BAD_INPUT = 2
@@ -38,6 +39,9 @@ class UsageError(KvzeroError):
 
 class _Parser(argparse.ArgumentParser):
     """Reports a wrong argument as any other bad input, so that ``--json`` holds for it too."""
+
+    def __init__(self, **options) -> None:
+        super().__init__(allow_abbrev=False, **options)
 
     def error(self, message: str):
         raise UsageError(detail=f"{message} (see `{self.prog} --help`)")
@@ -79,24 +83,42 @@ def main(argv: list[str] | None = None) -> int:
         2
     """
     words = sys.argv[1:] if argv is None else list(argv)
+    if argv is None and sys.stdout is not None:
+        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal that lacks a letter still gets the line
+    try:
+        return _main(words)
+    except BrokenPipeError:
+        # The reader (`| head`) has left: not a fault, but the interpreter would complain at exit.
+        _drop_stdout()
+        return 0
+    except OSError as error:
+        if error.filename is not None or error.errno != errno.ENOSPC:
+            raise
+        _drop_stdout()
+        _report(OutputFileError(path="the standard output", detail=error.strerror), as_json=False)
+        return BAD_INPUT
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _drop_stdout() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _main(words: list[str]) -> int:
     # Only the command that was asked for is imported; help and mistakes need them all.
     names = tuple(name for name in COMMANDS if words[:1] == [name]) or COMMANDS
     try:
         parser, modules = _parser(names)
         args = parser.parse_args(words)
         status = modules[args.command].run(args)
-        sys.stdout.flush()
-        return status
     except KvzeroError as error:
         _report(error, as_json="--json" in words)
-        return BAD_INPUT
-    except BrokenPipeError:
-        # The reader (`| head`) has left: not a fault, but the interpreter would complain at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return INTERRUPTED
+        status = BAD_INPUT
+    if sys.stdout is not None:  # it is None where the shell closed it
+        sys.stdout.flush()
+    return status
 
 
 if __name__ == "__main__":

@@ -131,7 +131,10 @@ def test_a_specimen_writes_memory_too(capsys):
         (("audit", "dsv4_c4_full__BLHNC", "--witness", "feeling"), "usage"),
         (("audit", "no-such-file.json"), "geometry-file"),
         (("plan", "no-such-file.json"), "geometry-file"),
+        (("plan", "a" * 5000), "geometry-file"),
         (("plan",), "usage"),
+        (("audit", "dsv4_c4_full__BLHNC", "--time-limit", "nan"), "usage"),
+        (("audit", "dsv4_c4_full__BLHNC", "--witn", "bytes"), "usage"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_2(capsys, words, rule):
@@ -141,6 +144,28 @@ def test_bad_input_is_one_line_and_exit_2(capsys, words, rule):
     status, data = run_json(capsys, *words)
     assert status == 2 and list(data) == ["error"]
     assert data["error"]["rule"] == rule and data["error"]["message"] in err
+
+
+@pytest.mark.parametrize("size", ["two", "-1", "1.5"])
+def test_a_world_of_no_size_is_refused(capsys, monkeypatch, size):
+    monkeypatch.setenv("WORLD_SIZE", size)
+    status, data = run_json(capsys, "audit", "dsv4_c4_full__BLHNC")
+    assert (status, data["error"]["rule"]) == (2, "ranks")
+
+
+@pytest.mark.parametrize(
+    ("line", "status", "err"),
+    [
+        ("plan no-such-file.json --json | true", 0, ""),
+        ("plan dsv4_c4_full__BLHNC > /dev/full", 2, "error [output-file]: the standard output: cannot be written"),
+        ("plan dsv4_c4_full__BLHNC >&-", 0, ""),
+        ("plan llama3_8b_bf16__LBHNC", 0, ""),
+    ],
+)
+def test_an_output_that_takes_nothing_gives_no_traceback(line, status, err):
+    command = f"set -o pipefail; PYTHONIOENCODING=ascii {sys.executable} -m kvzero {line}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=100)
+    assert (done.returncode, done.stderr[: len(err) or None]) == (status, err)
 
 
 def test_a_refusal_carries_its_numbers(capsys):
@@ -173,7 +198,7 @@ def test_block_lists(text, blocks):
     assert parse_blocks(text, num_blocks=8) == blocks
 
 
-@pytest.mark.parametrize("text", ["", "1,,2", "-1", "1-", "a", "1.5", "3-1", "0-99999999999", "²"])
+@pytest.mark.parametrize("text", ["", "1,,2", "-1", "1-", "a", "1.5", "3-1", "0-99999999999", "²", "9" * 5000])
 def test_bad_block_lists(text):
     with pytest.raises(BlockListError):
         parse_blocks(text, num_blocks=8)

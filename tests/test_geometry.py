@@ -208,7 +208,7 @@ def test_tensors_without_memory_keep_storages_of_their_own():
 def test_arrays_cut_from_one_another_are_refused(cut):
     array = np.zeros(1024, np.uint8)
     tensors = {"k": torch.from_numpy(array[:512]).view(8, -1), "v": torch.from_numpy(array[cut]).view(8, -1)}
-    with pytest.raises(errors.StorageAliasError, match="layer k and layer v"):
+    with pytest.raises(errors.StorageAliasError, match="layer [kv] and layer [kv]"):
         CacheGeometry.from_tensors(tensors, num_blocks=8, block_dim=0)
     tensors["v"] = torch.from_numpy(array[512:]).view(8, -1)
     assert len(CacheGeometry.from_tensors(tensors, num_blocks=8, block_dim=0).storages) == 2

@@ -9,8 +9,8 @@ import torch
 from tiny_notebooks import write_notebook
 
 from kvzero.__main__ import main
-from kvzero.errors import NotebookNotFoundError
-from kvzero.workbook.runner import find_notebooks, progress_line, run_notebook
+from kvzero.errors import NotebookNotFoundError, NotebookParameterError, OutputFileError
+from kvzero.workbook.runner import find_notebooks, progress_line, run_notebook, run_notebooks
 
 
 @pytest.mark.notebook
@@ -73,3 +73,27 @@ def test_a_gpu_that_is_not_there_is_refused(tmp_path, capfd):
     path = write_notebook(tmp_path / "good.ipynb")
     assert main(["run", str(path), "--device", "cuda", "-o", str(tmp_path / "out")]) == 2
     assert "error [device-not-available]: device 'cuda' is not available here." in capfd.readouterr().err
+
+
+def test_a_notebook_is_never_written_over(tmp_path):
+    path = write_notebook(tmp_path / "good.ipynb")
+    before = path.read_bytes()
+    (tmp_path / "other").mkdir()
+    twin = write_notebook(tmp_path / "other" / "good.ipynb")
+    for notebooks, out in (
+        ([path], tmp_path),
+        ([path, twin], tmp_path / "out"),
+        ([path], path),
+        ([path], path / "out"),
+    ):
+        with pytest.raises(OutputFileError):
+            run_notebooks(notebooks, out, device="cpu")
+    assert path.read_bytes() == before and not (tmp_path / "out").exists()
+
+
+def test_a_parameter_that_is_not_declared_is_refused_before_anything_runs(tmp_path, capfd):
+    path = write_notebook(tmp_path / "good.ipynb")
+    with pytest.raises(NotebookParameterError, match="'colour' is not declared"):
+        run_notebooks([path], tmp_path / "out", device="cpu", parameters={"colour": "blue"})
+    assert main(["run", str(path), "-o", str(tmp_path / "out"), "-p", "colour", "blue"]) == 2
+    assert capfd.readouterr().out == "" and not (tmp_path / "out").exists()

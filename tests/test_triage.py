@@ -278,9 +278,15 @@ def test_other_refusals_of_the_command(tmp_path, command):
         "geometry-file": ["no-such-file.json"],
         "unknown-planner": [slab, "--shrink", "s.json", "--planner", "nobody"],
         "nothing-to-shrink": [slab, "--html", "r.html", "--shrink", "s.json", "--planner", "engine"],
+        "unknown-planner ": [slab, "--planner", "nobody"],
         "output-file": [slab, "--html", "no/such/folder/r.html"],
+        "output-file ": [slab, "--html", "r.html", "--shrink", "no/such/folder/s.json"],
+        "output-file  ": [slab, "--html", "r", "--shrink", "r"],
+        "output-file   ": [slab, "--html", ""],
+        "output-file    ": [slab, "--html", slab],
     }
     for rule, words in cases.items():
+        rule = rule.strip()
         status, out, _ = command(*words, "--json")
         assert status == 2 and json.loads(out)["error"]["rule"] == rule
     assert list(tmp_path.iterdir()) == []

@@ -57,7 +57,7 @@ def add_parser(subparsers) -> None:
     )
     parser.add_argument(
         "--time-limit",
-        type=float,
+        type=_seconds,
         default=300.0,
         metavar="SECONDS",
         help="under torchrun: how long to wait for a rank before naming it and going on (default: 300)",
@@ -68,7 +68,7 @@ def add_parser(subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs ``kvzero audit``; returns 0 if the audit is ok, else 1, or raises a KvzeroError."""
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    if _ranks() > 1:
         return _run_ranks(args)
     device = None
     if _witness(args) == "bytes":
@@ -78,6 +78,22 @@ def run(args: argparse.Namespace) -> int:
     audit, _ = _audit(args, args.geometry, device)
     print(json.dumps(audit.to_dict()) if args.json else audit.text_map())
     return 0 if audit.ok else 1
+
+
+def _ranks() -> int:
+    from kvzero.errors import RanksError
+
+    text = os.environ.get("WORLD_SIZE") or "1"
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise RanksError(detail=f"WORLD_SIZE is {text!r}, not a number of ranks")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds < float("inf"):
+        raise ValueError
+    return seconds
 
 
 def _witness(args: argparse.Namespace) -> str:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
-from pathlib import Path
 
 from kvzero import geometries
 from kvzero.errors import BlockListError
 from kvzero.geometry import CacheGeometry
 
 MAX_LISTED_BLOCKS = 1_000_000
+MAX_DIGITS = 40  # Python reads no more than some thousands
 
 
 def load_geometry(text: str) -> CacheGeometry:
@@ -18,7 +19,7 @@ def load_geometry(text: str) -> CacheGeometry:
     Raises:
         GeometryFileError: neither a file nor a packaged name, or not JSON; and every rule of `from_dict`.
     """
-    if not Path(text).exists() and text in geometries.names():
+    if not os.path.exists(text) and text in geometries.names():
         return geometries.load(text)
     return CacheGeometry.from_json(text)
 
@@ -41,7 +42,7 @@ def parse_blocks(text: str, num_blocks: int) -> Sequence[int]:
             continue
         first, dash, last = word.partition("-")
         ends = (first, last) if dash else (first, first)
-        if not all(end.isascii() and end.isdigit() for end in ends):
+        if not all(end.isascii() and end.isdigit() and len(end) <= MAX_DIGITS for end in ends):
             raise BlockListError(text=text, part=word)
         low, high = int(ends[0]), int(ends[1])
         if not low <= high < low + MAX_LISTED_BLOCKS:

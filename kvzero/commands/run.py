@@ -50,11 +50,12 @@ def run(args: argparse.Namespace) -> int:
     from kvzero.workbook import runner
 
     notebooks = runner.find_notebooks(args.notebooks)
-    print(f"running {len(notebooks)} notebook(s) into {args.out}", flush=True)
     results = []
     parameters = dict(args.parameters)
     device = parameters.pop("device", args.device)
-    for result in runner.run_notebooks(notebooks, args.out, device=device, parameters=parameters):
+    running = runner.run_notebooks(notebooks, args.out, device=device, parameters=parameters)
+    print(f"running {len(notebooks)} notebook(s) into {args.out}", flush=True)
+    for result in running:
         results.append(result)
         print(runner.progress_line(result, len(results), len(notebooks)), flush=True)
         if not result.proven:

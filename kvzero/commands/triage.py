@@ -48,29 +48,33 @@ def add_parser(subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs ``kvzero triage``; returns 0 or 1 by the engine's own plan, or raises a KvzeroError."""
+    from kvzero import specimens
     from kvzero.commands.inputs import load_geometry
-    from kvzero.errors import NothingToShrinkError, OutputFileError
+    from kvzero.commands.outputs import check_outputs, writable
+    from kvzero.errors import NothingToShrinkError
     from kvzero.triage import triage
     from kvzero.triage.shrink import shrink
 
+    if args.planner is not None:
+        specimens.planner(args.planner)
+    outputs = [path for path in (args.html, args.shrink) if path is not None]
+    check_outputs(outputs, args.geometry)
     geometry = load_geometry(args.geometry)
     report = triage(geometry)
     worst = report.worst()
-    planner = args.planner or (worst.planner if worst else None)
+    planner = args.planner if args.planner is not None else (worst.planner if worst else None)
     small = None
-    if args.shrink:
+    if args.shrink is not None:
         if planner is None:
             raise NothingToShrinkError(where=geometry.where, planner="all")
         small = shrink(geometry, planner)
-    page = report.html(_picture(worst)) if args.html else None
-    try:
-        # Everything is computed before the first byte is written, so a refusal leaves no file behind.
+    page = report.html(_picture(worst)) if args.html is not None else None
+    # Everything is computed before the first byte is written, so a refusal leaves no file behind.
+    with writable(outputs):
         if page is not None:
             Path(args.html).write_text(page, encoding="utf-8")
         if small is not None:
             small.to_json(args.shrink)
-    except OSError as error:
-        raise OutputFileError(path=error.filename, detail=error.strerror) from error
     if args.json:
         smallest = {"planner": planner, **_size(small)} if small is not None else None
         print(json.dumps({**report.to_dict(), "smallest": smallest}, default=str))

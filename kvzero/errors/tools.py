@@ -29,6 +29,13 @@ class NotebookNotFoundError(KvzeroError):
     template = "{path}: no such notebook. Name .ipynb files, or run from the project's root."
 
 
+class NotebookParameterError(KvzeroError):
+    """A parameter is one that the notebook declares."""
+
+    rule = "notebook-parameter"
+    template = "{path}: the parameter {name!r} is not declared; declared are {declared}."
+
+
 class RanksError(KvzeroError):
     """A run of many ranks has what it needs to meet."""
 

@@ -16,7 +16,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from kvzero.errors import NotebookNotFoundError
+from kvzero.commands.outputs import check_outputs
+from kvzero.errors import NotebookNotFoundError, NotebookParameterError, OutputFileError
+from kvzero.workbook.canonical import declared_parameters
 from kvzero.workbook.environment import pick_device
 from kvzero.workbook.gate import Execution, Ruling, budget_seconds, rule, text_outputs
 
@@ -85,15 +87,38 @@ def run_notebooks(
         device: "auto", "cpu" or "cuda"; passed to every notebook.
         parameters: further papermill parameters by name, as written on a command line.
 
-    Yields:
-        One result per notebook.
+    Returns:
+        An iterator over one result per notebook; what is refused is refused at once, and then nothing is written.
 
     Raises:
         DeviceNotAvailableError: for "cuda" where there is no GPU.
+        NotebookParameterError: a notebook does not declare a parameter.
+        OutputFileError: the folder cannot be made, or a copy would go over a notebook or over another copy.
     """
     settled = pick_device(device)
-    out.mkdir(parents=True, exist_ok=True)
-    given = {"device": settled, **(parameters or {})}
+    for path in notebooks:
+        declared = _declared(path)
+        for name in parameters or {}:
+            if declared is not None and name not in declared:
+                raise NotebookParameterError(path=path, name=name, declared=sorted(declared))
+    check_outputs([out / path.name for path in notebooks], *notebooks)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputFileError(path=out, detail=error.strerror) from error
+    return _run_all(notebooks, out, {"device": settled, **(parameters or {})})
+
+
+def _declared(notebook: Path) -> set[str] | None:
+    """The parameters of a notebook; None if that cannot be told, which the gate then says."""
+    try:
+        return declared_parameters(_read(notebook))
+    except (TypeError, KeyError, AttributeError, ValueError, SyntaxError):
+        return None
+
+
+def _run_all(notebooks: Sequence[Path], out: Path, given: Mapping[str, str]) -> Iterator[Result]:
+    settled = given["device"]
     at_a_time = 1 if settled == "cuda" else max(1, min(2, os.cpu_count() or 1))
     with ThreadPoolExecutor(at_a_time) as pool:
         futures = [pool.submit(run_notebook, path, out, given) for path in notebooks]
