@@ -17,8 +17,8 @@ from ..launch import SEGMENT, Launch, step_for, tile_rows
 from ..plan import Plan, plan_segments
 from ..specimens import PLANNERS
 from ..zeroer import BlockZeroer
-from .figures.charts import table_text
 from .figures.style import BLUE, SOFT, Sheet, Sign, text_width, title_lines
+from .figures.tables import table_text
 
 LABEL_INCHES, BAR_INCHES, PANEL_INCHES = 1.95, 4.2, 0.8
 WORK = Sign("has work", "", BLUE)

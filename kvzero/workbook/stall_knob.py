@@ -53,8 +53,8 @@ def stall_data(*, compile_ms: int, cached_ms: int, limit_ms: int) -> Stall:
     """
     prepare = Work("prepare", 30)
     ranks = {
-        "rank 0": [prepare, Work("first launch: compiles", compile_ms, "other")],
-        "rank 1": [prepare, Work("loads", cached_ms, "other")],
+        "rank 0": [prepare, Work("first launch: compiles", compile_ms, "compile")],
+        "rank 1": [prepare, Work("loads", cached_ms, "compile")],
     }
     found = step(ranks, collective_ms=COLLECTIVE_MS, limit_ms=limit_ms)
     wait = max(found.waits_ms.values())

@@ -9,10 +9,10 @@ import ipywidgets as widgets
 from ..geometry import CacheGeometry
 from ..plan import Plan, plan_segments
 from .explorers.base import Explorer, View, call_text
-from .figures.charts import table_text
 from .figures.map_data import MemoryMapData, memory_map_data
 from .figures.map_text import map_text
 from .figures.memory_map import draw_memory_map
+from .figures.tables import table_text
 from .toy import make_geometry
 
 

@@ -12,7 +12,8 @@ from ..launch import launch_for
 from ..plan import plan_segments
 from ..specimens import page_per_segment
 from .explorers.base import Explorer, View
-from .figures.charts import Limit, bars, table_text
+from .figures.charts import Limit, bars
+from .figures.tables import table_text
 from .speed import Rates
 
 TILES_BYTES = tuple(1 << power for power in range(9, 17))

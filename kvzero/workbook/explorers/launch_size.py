@@ -11,7 +11,8 @@ from ...geometry import CacheGeometry
 from ...launch import AMD, CUDA, DeviceLimits, launch_for
 from ...plan import Plan, plan_segments
 from ...specimens import masked_grid, page_per_segment, stride_and_span
-from ..figures.charts import Limit, bars, table_text
+from ..figures.charts import Limit, bars
+from ..figures.tables import table_text
 from ..toy import make_geometry
 from .base import Explorer, View, call_text
 

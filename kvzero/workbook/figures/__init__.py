@@ -6,13 +6,14 @@ show(bars(values, sentence, log=True), sentence)   # any other figure
 
 from .atlas import Cell, Fold
 from .bands import Band, Run, page_runs
-from .charts import Limit, bars, sweep, table, table_text
+from .charts import Limit, bars, sweep
 from .history import EVENTS, KINDS, Step, history_text, history_timeline
 from .map_data import MemoryMapData, memory_map_data
 from .map_text import map_text
 from .memory_map import draw_memory_map, memory_map
 from .show import bundle, figure_html, png_bytes, show, show_map
 from .style import COLOURS, GLYPHS, HATCHES, SIGNS, Sheet, Sign, bytes_text, owner_sign, round_bytes
+from .tables import table, table_text
 from .timeline import ACTIONS, Event, timeline, timeline_text
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Bars with limit lines, sweeps with the point where they flip, and tables."""
+"""Bars with limit lines, and sweeps with the point where they flip."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from .style import (
     BLUE,
     BODY_POINTS,
     GREEN,
-    HAIR,
     INK,
     ORANGE,
     PAPER,
@@ -48,7 +47,8 @@ class Limit:
     value: float
 
 
-def _number(value: float) -> str:
+def number_text(value: float) -> str:
+    """A number for reading: whole or of three digits, with thousands separators."""
     return f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:,.3g}"
 
 
@@ -63,11 +63,11 @@ def bars(
     """Draw horizontal bars, each with its name and its value, and limits as lines across them.
 
     Args:
-        values: (name, value) in order; a bar past a limit is hatched red and marked ✗.
+        values: (name, value) in order; 0 has no bar, and one past a limit is hatched red and marked ✗.
         sentence: what to see, on top.
         unit: of the values, after each number.
         limits: lines; a bar is over a limit when it is larger.
-        log: a logarithmic scale from 1, on which 0 has no bar.
+        log: a logarithmic scale from 1.
 
     Returns:
         A figure 9 inches wide.
@@ -79,7 +79,7 @@ def bars(
     title = title_lines(sentence, WIDTH_INCHES - 0.3)
     over = [next((limit.name for limit in limits if value > limit.value), "") for _, value in values]
     words = [
-        f"{_number(value)}{' ' + unit if unit else ''}" + (" ✗" if name else "")
+        f"{number_text(value)}{' ' + unit if unit else ''}" + (" ✗" if name else "")
         for (_, value), name in zip(values, over, strict=True)
     ]
     left = 0.3 + max(text_width(name, BODY_POINTS) for name, _ in values)
@@ -89,7 +89,7 @@ def bars(
     bottom = top + 0.36 * len(values)
     sheet = Sheet(bottom + (0.5 if log else 0.15))
     sheet.title(title)
-    high = ceil(log10(largest) + 0.02) if log else largest * 1.02
+    high = max(1, ceil(log10(largest) + 0.02)) if log else largest * 1.02
 
     def x(value: float) -> float:
         return left + (log10(max(value, 1)) if log else value) / high * (right - left)
@@ -104,12 +104,13 @@ def bars(
         y = top + 0.36 * index + 0.04
         sign = Sign("", "", VERMILION, "xxx", "#ffd9bf") if over[index] else SERIES[0]
         sheet.text(left - 0.12, y + 0.14, name, BODY_POINTS, align="right")
-        sheet.box(left, y, max(x(value) - left, 0.015), 0.28, sign)
+        if value > 0:
+            sheet.box(left, y, max(x(value) - left, 0.015), 0.28, sign)
         sheet.text(right + 0.2, y + 0.14, word, BODY_POINTS, "#a63c00" if over[index] else INK, bold=True)
     for index, limit in enumerate(limits):
         y, place = top - 0.2 * (len(limits) - index) + 0.06, x(limit.value)
         sheet.stroke([(place, y + 0.02), (place, bottom)], INK, 1.4, DASHES[(index + 1) % 4], over=6)
-        label = f"{limit.name}: {_number(limit.value)}"
+        label = f"{limit.name}: {number_text(limit.value)}"
         fits = place + 0.08 + text_width(label) < WIDTH_INCHES
         sheet.text(place + (0.06 if fits else -0.06), y, label, align="left" if fits else "right")
     return sheet.finish()
@@ -128,6 +129,7 @@ def sweep(
     y_label: str,
     flips: Sequence[Limit] = (),
     here: float | None = None,
+    steps: bool = False,
 ) -> Figure:
     """Draw one or more lines over a knob, with the points where they flip, and where the knob stands.
 
@@ -137,9 +139,11 @@ def sweep(
         x_label, y_label: what the axes hold, with units.
         flips: vertical lines at which safe becomes unsafe, with what they are.
         here: where the knob stands.
+        steps: the knob has no places between the points: each is a dot and holds halfway to its neighbours,
+            so that nothing slopes.
 
     Returns:
-        A figure 9 inches wide.
+        A figure 9 inches wide. An axis whose values are whole has whole numbers on it.
     """
     title = title_lines(sentence, WIDTH_INCHES - 0.3)
     top = 0.5 + 0.19 * len(title) + 0.2 * len(flips)
@@ -149,31 +153,38 @@ def sweep(
     xs = [x for _, points in series for x, _ in points] + [flip.value for flip in flips]
     ys = [y for _, points in series for _, y in points]
     x_low, x_high, y_high = min(xs), max(xs), max([*ys, 1])
-    left, right = 0.35 + text_width(_number(y_high)), WIDTH_INCHES - 0.35
+    whole_x, whole_y = (all(value == int(value) for value in values) for values in (xs, ys))
+    lines = [(name, stairs(points) if steps else points) for name, points in series]
+    if steps:
+        every = [x for _, points in lines for x, _ in points]
+        x_low, x_high = min([x_low, *every]), max([x_high, *every])
+    left, right = 0.35 + text_width(number_text(y_high)), WIDTH_INCHES - 0.35
 
     def place(x: float, y: float) -> tuple[float, float]:
         return left + (x - x_low) / (x_high - x_low or 1) * (right - left), top + height - y / y_high * height * 0.94
 
-    for tick in ticks(0, y_high, 4):
+    for tick in ticks(0, y_high, 4, whole_y):
         y = place(x_low, tick)[1]
         sheet.stroke([(left, y), (right, y)], "#e3e3e3", 0.8, over=UNDER)
-        sheet.text(left - 0.08, y, _number(tick), colour=SOFT, align="right")
-    for tick in ticks(x_low, x_high, 6):
+        sheet.text(left - 0.08, y, number_text(tick), colour=SOFT, align="right")
+    for tick in ticks(x_low, x_high, 6, whole_x):
         x = place(tick, 0)[0]
         sheet.stroke([(x, top + height), (x, top + height + 0.05)], SOFT, 0.8)
-        sheet.text(x, top + height + 0.14, _number(tick), colour=SOFT, align="center")
+        sheet.text(x, top + height + 0.14, number_text(tick), colour=SOFT, align="center")
     sheet.stroke([(left, top + height), (right, top + height)], SOFT, 1)
     sheet.text(0.15, top - 0.2 * len(flips) - 0.14, y_label, colour=SOFT)
     sheet.text((left + right) / 2, top + height + 0.33, x_label, colour=SOFT, align="center")
     for index, flip in enumerate(flips):
         x, y = place(flip.value, 0)[0], top - 0.2 * (len(flips) - index) + 0.06
         sheet.stroke([(x, y + 0.02), (x, top + height)], INK, 1.4, "--", over=2)
-        words = f"{flip.name}: {_number(flip.value)}"
+        words = f"{flip.name}: {number_text(flip.value)}"
         fits = x + 0.08 + text_width(words) < WIDTH_INCHES
         sheet.text(x + (0.06 if fits else -0.06), y, words, align="left" if fits else "right")
-    for index, (name, points) in enumerate(series):
+    for index, (name, points) in enumerate(lines):
         colour, dash = SERIES[index % len(SERIES)].fill, DASHES[index % 4]
         sheet.stroke([place(*point) for point in points], colour, 2.4, dash, over=4)
+        for point in series[index][1] if steps else ():
+            sheet.glyph(*place(*point), Sign("", ".", colour, ink=colour), 0.22)
         if len(series) == 1:
             continue
         y = top + height + 0.58 + 0.22 * (index // 2)
@@ -189,69 +200,33 @@ def sweep(
     return sheet.finish()
 
 
-def ticks(low: float, high: float, most: int) -> list[float]:
-    """Round numbers between two values, at most `most` steps apart.
+def stairs(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Points in order of x as the corners of a staircase: each holds from halfway before it to halfway after it.
+
+    >>> stairs([(16, 0), (17, 1)])
+    [(15.5, 0), (16.5, 0), (16.5, 1), (17.5, 1)]
+    """
+    xs = [x for x, _ in points]
+    middles = [(a + b) / 2 for a, b in zip(xs, xs[1:], strict=False)]
+    first, last = (middles[0] - xs[0], xs[-1] - middles[-1]) if middles else (0.5, 0.5)
+    edges = [xs[0] - first, *middles, xs[-1] + last]
+    return [(edge, y) for (_, y), left, right in zip(points, edges, edges[1:], strict=False) for edge in (left, right)]
+
+
+def ticks(low: float, high: float, most: int, whole: bool = False) -> list[float]:
+    """Round numbers between two values, at most `most` steps apart; whole ones only, if asked.
 
     >>> ticks(0, 149_760, 4)
     [0, 50000, 100000]
+    >>> ticks(0, 1, 4), ticks(0, 1, 4, whole=True)
+    ([0, 0.25, 0.5, 0.75, 1], [0, 1])
     """
     raw = (high - low) / most or 1
+    raw = max(raw, 1) if whole else raw
     size = 10 ** floor(log10(raw))
-    step = next(size * factor for factor in (1, 2, 2.5, 5, 10) if size * factor >= raw)
+    sizes = [size * factor for factor in (1, 2, 2.5, 5, 10)]
+    step = next(each for each in sizes if each >= raw and not (whole and each % 1))
     first = ceil(low / step)
     return [
         int(n * step) if (n * step).is_integer() else n * step for n in map(float, range(first, floor(high / step) + 1))
     ]
-
-
-def table(header: Sequence[str], rows: Sequence[Sequence[object]], sentence: str) -> Figure:
-    """Draw a small table: numbers to the right, words to the left, a cell beginning with ✗ in red.
-
-    Args:
-        header: names of the columns.
-        rows: their values; whole numbers get thousands separators.
-        sentence: what to see, on top.
-    """
-    cells = [[_cell(value) for value in row] for row in rows]
-    widths = [max(text_width(row[i], BODY_POINTS, True) for row in [header, *cells]) + 0.3 for i in range(len(header))]
-    total = min(WIDTH_INCHES, max(sum(widths) + 0.2, 4.0))
-    title = title_lines(sentence, max(total, 6.5) - 0.3)
-    top = 0.3 + 0.19 * len(title)
-    sheet = Sheet(top + 0.28 * (len(cells) + 1) + 0.1, max(total, 6.5))
-    sheet.title(title)
-    right = 0.15 + sum(widths)
-    for index, row in enumerate([list(header), *cells]):
-        y, x = top + 0.28 * index + 0.14, 0.15
-        if index % 2 == 0 and index:
-            sheet.box(0.15, y - 0.14, right - 0.15, 0.28, Sign("", "", "#f4f6f8"))
-        for column, words in enumerate(row):
-            numeric = all(isinstance(source[column], (int, float)) for source in rows)
-            at = x + widths[column] - 0.15 if numeric else x + 0.08
-            colour = "#a63c00" if words.startswith("✗") else INK
-            bold = index == 0 or words.startswith("✗")
-            sheet.text(at, y, words, BODY_POINTS, colour, "right" if numeric else "left", bold)
-            x += widths[column]
-    sheet.stroke([(0.15, top + 0.28), (right, top + 0.28)], INK, 1)
-    sheet.stroke([(0.15, top + 0.28 * (len(cells) + 1)), (right, top + 0.28 * (len(cells) + 1))], HAIR, 1)
-    return sheet.finish()
-
-
-def table_text(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """The same table as text.
-
-    >>> print(table_text(["layer", "bytes"], [["a", 37376], ["bc", 64]]))
-    layer  bytes
-    a      37,376
-    bc     64
-    """
-    cells = [list(header), *([_cell(value) for value in row] for row in rows)]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
-    return "\n".join(
-        "  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip() for row in cells
-    )
-
-
-def _cell(value: object) -> str:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return str(value)
-    return _number(value) if isinstance(value, float) else f"{value:,}"

@@ -38,6 +38,7 @@ ACTIONS = {
     "load": Sign("loaded bytes arrive", "", GREEN, "\\\\\\\\", "#d9f2e9", PAPER),
     "wrong": Sign("goes wrong", "", VERMILION, "xxx", "#ffd9bf", PAPER),
     "mark": Sign("", "", YELLOW, "", INK, INK),
+    "compile": Sign("a kernel is compiled or loaded", "", PURPLE, "||||", PAPER, INK),
     "other": Sign("", "", PURPLE, "||||", PAPER, INK),
 }
 
@@ -94,6 +95,11 @@ def timeline(
     left, right = 0.35 + max(text_width(name, bold=True) for name in lanes), WIDTH_INCHES - 0.25
     low = min([0.0, *(event.start for event in events)])
     high = max([*(event.end for event in events), *(flip.value for flip in flips)]) or 1
+    for _ in range(3):  # a late box without room for its label: the axis goes on until there is
+        scale = (right - left) / (high - low)
+        late = [event for event in events if text_width(event.label) + 0.1 > (event.end - event.start) * scale]
+        rooms = [(event.start, right - left - text_width(event.label) - 0.1) for event in late]
+        high = max([high, *(low + (start - low) * (right - left) / room for start, room in rooms if room > 1)])
 
     def x(time: float) -> float:
         return left + (time - low) / (high - low) * (right - left)
@@ -108,8 +114,9 @@ def timeline(
     sheet.stroke([(left, axis), (right, axis)], SOFT)
     sheet.text(right, axis + 0.31, unit, colour=SOFT, align="right")
     free: dict[str, float] = {}
+    lines = [x(flip.value) for flip in flips]
     for event in sorted(events, key=lambda event: event.start):
-        _draw_event(sheet, event, x(event.start), x(event.end), middle[event.lane], free, right)
+        _draw_event(sheet, event, x(event.start), x(event.end), middle[event.lane], free, right, lines)
     for from_lane, from_time, to_lane, to_time in arrows:
         _arrow(sheet, (x(from_time), middle[from_lane]), (x(to_time), middle[to_lane]))
     for index, flip in enumerate(flips):
@@ -126,7 +133,7 @@ def timeline(
 
 
 def _draw_event(
-    sheet: Sheet, event: Event, x0: float, x1: float, y: float, free: dict[str, float], right: float
+    sheet: Sheet, event: Event, x0: float, x1: float, y: float, free: dict[str, float], right: float, lines: list[float]
 ) -> None:
     sign, half = ACTIONS[event.action], 0.13
     width = max(x1 - x0, 0.04)
@@ -137,7 +144,9 @@ def _draw_event(
         sheet.text(x0 + width / 2, y, event.label, SMALL_POINTS, sign.ink, "center")
         return
     # Beside its box the label would cover the next one: it goes above, or below if that place is taken.
-    at = min(max(x0, 0.1), right + 0.2 - words)
+    at = min(max(x0, 0.1), right - words)
+    if any(abs(line - at) < 0.06 for line in lines) and at + 0.06 + words <= right:
+        at += 0.06  # beside the line of the moment, not on it
     for offset in (-0.22, 0.22):
         key = f"{event.lane}{offset}"
         if free.get(key, 0) <= at:
