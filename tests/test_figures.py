@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import re
 from datetime import date
 
@@ -11,10 +12,12 @@ import oracle
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 from strategies import engine_layouts
 
 from kvzero import geometries
 from kvzero.audit import audit_bytes, audit_plan
+from kvzero.geometry import CacheGeometry
 from kvzero.intervals import as_ranges, total, union
 from kvzero.plan import Plan, plan_segments
 from kvzero.specimens import planner
@@ -31,6 +34,7 @@ from kvzero.workbook.figures import (
     memory_map,
     memory_map_data,
     page_runs,
+    png_bytes,
     show,
     sweep,
     table,
@@ -38,6 +42,7 @@ from kvzero.workbook.figures import (
 )
 from kvzero.workbook.figures.atlas import STATES, Atlas
 from kvzero.workbook.figures.bands import to_cells
+from kvzero.workbook.figures.charts import stairs
 from kvzero.workbook.figures.memory_map import draw_memory_map
 from kvzero.workbook.figures.style import OWNERS
 from kvzero.workbook.figures.whole_pool import planned_bytes, whole_pool_cells
@@ -269,8 +274,6 @@ def test_storages_stay_apart():
     data["layers"].append(
         {"name": "extra", "storage": "other", "byte_offset": 0, "shape": [1, 4096], "stride": [4096, 1], "itemsize": 1}
     )
-    from kvzero.geometry import CacheGeometry
-
     pool = CacheGeometry.from_dict(data)
     shown = memory_map_data(pool, plan_segments(pool), blocks=[0])
     assert [band.storage for band in shown.bands] == [0, "other"]
@@ -321,6 +324,68 @@ def test_bars_over_a_limit_say_so():
     figure = bars([("flat", 3e9), ("split", 7e6), ("none", 0)], "…", limits=[Limit("x", 2**31 - 1)], log=True, unit="p")
     assert "3,000,000,000 p ✗" in figure.words and "7,000,000 p" in figure.words
     assert "x: 2,147,483,647" in figure.words
+
+
+def test_bars_of_small_numbers_are_drawn():
+    for values in ([("a", 0)], [("a", 0.5), ("b", 1)], [("a", 1.0)]):
+        words = bars(values, "…", log=True).words
+        assert {name for name, _ in values} <= set(words)
+
+
+def test_whole_values_have_whole_ticks_and_steps_do_not_slope():
+    points = [(x, int(x > 16)) for x in range(14, 20)]
+    flips = [Limit("last safe", 16)]
+    figure = sweep([("a", points)], "…", x_label="µs", y_label="dirty blocks", flips=flips, steps=True)
+    numbers = [word for word in figure.words if re.fullmatch(r"[\d.,]+", word)]
+    assert {"0", "1", "14", "19"} <= set(numbers) and not [word for word in numbers if "." in word]
+    for lines in figure.axes[0].collections:
+        for (x0, y0), (x1, y1) in (pair for path in lines.get_segments() for pair in zip(path, path[1:], strict=False)):
+            assert x0 == x1 or y0 == y1
+    slopes = sweep([("a", [(0, 0.5), (1, 1)])], "…", x_label="x", y_label="y").words
+    assert "0.5" in slopes, "values that are not whole keep their fractions"
+    assert stairs([(5, 2)]) == [(4.5, 2), (5.5, 2)]
+
+
+def test_a_late_label_lies_inside_the_axis_and_beside_the_line():
+    events = [("rank 0", 0, 1180, "compiles", "compile"), ("rank 0", 1180, 1200, "all-reduce", "run")]
+    figure = timeline(events, "…", unit="ms", flips=[Limit("watchdog", 1180)])
+    assert "a kernel is compiled or loaded" in figure.words
+    pixels = np.asarray(picture(figure))
+    # Beyond the right end of the axis there is nothing but paper.
+    assert (pixels[:, int((9 - 0.2) * 192) :] == 255).all()
+
+
+def test_a_wide_table_breaks_its_headings_and_keeps_a_margin():
+    header = ["planner", *[f"bytes of {name}" for name in ("missed", "stomped", "overrun", "written twice", "pad")]]
+    figure = table(header, [["page-per-segment", 1_234_567, 8, 9, 10, 11], ["kvzero", 0, 0, 0, 0, 0]], "…")
+    assert figure.get_figwidth() <= 9 and "bytes of" in figure.words
+    assert (np.asarray(picture(figure))[:, -int(0.1 * 192) :] == 255).all()
+
+
+def test_an_overrun_that_no_row_holds_is_drawn_whole():
+    """A small layer behind a large one; a plan that clears the large page for both leaves the memory."""
+    latent = 64 * 656
+    pair = make_geometry(layers=2, num_blocks=6, tokens=64, heads=1, content=[656, 132], dtype="uint8")
+    right = plan_segments(pair)
+    segments = [dataclasses.replace(each, span_bytes=latent, block_stride_bytes=latent) for each in right.segments]
+    wrong = dataclasses.replace(right, segments=tuple(segments), proven=False)
+    audit = audit_plan(wrong, pair, [2])
+    assert audit.overrun_bytes == latent
+    shown = memory_map_data(pair, wrong, audit)
+    assert shown.rows == tuple(range(6)) and counts(shown.beyond)["overrun"] == latent
+    for left, following in zip(shown.beyond, shown.beyond[1:], strict=False):
+        assert left.end_bytes == following.start_bytes
+    assert shown.beyond[0].start_bytes == 0 and {cell.kind for cell in shown.beyond} == {"redzone", "overrun"}
+    words = draw_memory_map(shown).words
+    assert "past the end" in words and "overrun 41,984 B, from byte 335,872 of storage 0" in words
+    line = next(line for line in map_text(shown).splitlines() if line.lstrip().startswith("past the end"))
+    assert line.count(">") > 50 and "[>]" in line
+    assert memory_map_data(pair, wrong, audit_plan(wrong, pair, [0])).beyond == ()
+
+
+def picture(figure):
+    """The pixels of a figure."""
+    return Image.open(io.BytesIO(png_bytes(figure))).convert("L")
 
 
 def test_timeline_sweep_and_table_hold_their_words():

@@ -191,6 +191,10 @@ class Atlas:
                 cells += self._cells(index, row, a, b, shift, ranges)
         return cells
 
+    def stretch_cells(self, index: int, row: int, low: int, high: int, ranges) -> list[Cell]:
+        """The cells of [low, high) of a band's storage, all in its territory, with columns from 0 at `low`."""
+        return self._cells(index, row, low, high, -low, ranges)
+
     def byte_cells(self, place: tuple[Name, int], ranges) -> tuple[tuple[Cell, ...], int]:
         """The cells around a byte, and the unit, at most 16 bytes, that divides all their edges.
 

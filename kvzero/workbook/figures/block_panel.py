@@ -85,24 +85,57 @@ def draw_blocks(sheet: Sheet, data: MemoryMapData, columns: Columns, top: float)
     for x, width, label in columns.labels:
         if text_width(label) <= max(width, 0.1):
             sheet.text(x + width / 2, base - 0.09, label, align="center", bold=columns.letters)
+    _draw_rows(sheet, data, columns, base)
+    below = base + len(data.rows) * (ROW + GAP)
+    if data.beyond:
+        _draw_beyond(sheet, data, columns, below)
+    _draw_measures(sheet, data, columns, below + _beyond_inches(data))
+
+
+def rows_inches(data: MemoryMapData) -> float:
+    """The height of the rows."""
+    return len(data.rows) * (ROW + GAP) + _beyond_inches(data)
+
+
+def _beyond_inches(data: MemoryMapData) -> float:
+    return ROW + GAP + 0.26 if data.beyond else 0.0
+
+
+def _draw_rows(sheet: Sheet, data: MemoryMapData, columns: Columns, base: float) -> None:
     before = None
     for index, row in enumerate(data.rows):
         y = base + index * (ROW + GAP)
         if before is not None and row != before + 1:
-            sheet.stroke([(LEFT - 0.9, y - GAP / 2), (RIGHT, y - GAP / 2)], SOFT, 0.8, ":")
+            sheet.stroke([(0.15, y - GAP / 2), (RIGHT, y - GAP / 2)], SOFT, 0.8, ":")
         before = row
         asked = data.blocks is not None and row in data.blocks
         name = f"block {row:,}" if 0 <= row < data.num_blocks else ("before" if row < 0 else "past the end")
         sheet.text(LEFT - 0.1, y + ROW / 2, ("▸ " if asked else "") + name, BODY_POINTS, align="right",
                    bold=asked)  # fmt: skip
         for cell in (cell for cell in data.cells if cell.row == row):
-            _draw_cell(sheet, data, columns, cell, y)
-    _draw_measures(sheet, data, columns, base + len(data.rows) * (ROW + GAP))
+            _draw_cell(sheet, data, cell, columns.x(columns.band(cell.start_bytes), cell.start_bytes), columns.scale, y)
 
 
-def _draw_cell(sheet: Sheet, data: MemoryMapData, columns: Columns, cell: Cell, y: float) -> None:
-    x = columns.x(columns.band(cell.start_bytes), cell.start_bytes)
-    true_width = (cell.end_bytes - cell.start_bytes) * columns.scale
+def _draw_beyond(sheet: Sheet, data: MemoryMapData, columns: Columns, y: float) -> None:
+    """An overrun that the map's columns would cut, in a row of its own, and where it lies in words."""
+    cells, (storage, byte) = data.beyond, data.focus
+    scale = min(columns.scale, (RIGHT - LEFT) / cells[-1].end_bytes)
+    sheet.stroke([(0.15, y - GAP / 2), (RIGHT, y - GAP / 2)], SOFT, 0.8, ":")
+    sheet.text(LEFT - 0.1, y + ROW / 2, "before" if byte < 0 else "past the end", BODY_POINTS, align="right")
+    for cell in cells:
+        _draw_cell(sheet, data, cell, LEFT + cell.start_bytes * scale, scale, y)
+    written = [cell for cell in cells if cell.kind == "overrun"]
+    count = sum(cell.end_bytes - cell.start_bytes for cell in written)
+    x, end = (LEFT + edge * scale for edge in (written[0].start_bytes, written[-1].end_bytes))
+    small = "" if scale == columns.scale else ", drawn smaller"
+    sheet.stroke([(x, y + ROW + 0.03), (x, y + ROW + 0.09), (end, y + ROW + 0.09), (end, y + ROW + 0.03)], SOFT)
+    words = f"overrun {count:,} B, from byte {written[0].offset_bytes:,} of storage {storage}{small}"
+    left = min(x, RIGHT - text_width(words))
+    sheet.text(left, y + ROW + 0.17, words, colour=SOFT)
+
+
+def _draw_cell(sheet: Sheet, data: MemoryMapData, cell: Cell, x: float, scale: float, y: float) -> None:
+    true_width = (cell.end_bytes - cell.start_bytes) * scale
     width = max(true_width, LEAST_WIDTH)
     thin = true_width < LEAST_WIDTH
     if cell.layers:
@@ -123,7 +156,7 @@ def _draw_cell(sheet: Sheet, data: MemoryMapData, columns: Columns, cell: Cell, 
         and first["storage"] == cell.storage
         and 0 <= first["byte_offset"] - cell.offset_bytes < cell.end_bytes - cell.start_bytes
     ):
-        bracket(sheet, x + (first["byte_offset"] - cell.offset_bytes) * columns.scale, y, max(width, 0.1), ROW)
+        bracket(sheet, x + (first["byte_offset"] - cell.offset_bytes) * scale, y, max(width, 0.1), ROW)
 
 
 def _draw_measures(sheet: Sheet, data: MemoryMapData, columns: Columns, y: float) -> None:

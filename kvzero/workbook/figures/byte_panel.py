@@ -9,6 +9,8 @@ from .map_data import MemoryMapData
 from .panel import LEFT, RIGHT, bracket, owner_text
 from .style import INK, PAPER, SIGNS, SMALL_POINTS, SOFT, WIDTH_INCHES, Sheet, Sign, owner_sign, text_width
 
+FLAG = 0.05
+
 
 @dataclass(frozen=True)
 class ByteLine:
@@ -38,10 +40,10 @@ def byte_lines(data: MemoryMapData) -> list[ByteLine]:
             pieces.append((cell, a, b))
             where = f", block {cell.row:,}" if 0 <= cell.row < data.num_blocks and cell.layers else ""
             words, x = owner_text(data, cell) + where, LEFT + (a - low) * scale
-            at = max(x, free)
+            at = max(x + FLAG, free)
             if words != said and at - x < 0.5 and at + text_width(words) < WIDTH_INCHES:
                 labels.append((at, x, words))
-                free, said = at + text_width(words) + 0.14, words
+                free, said = at + text_width(words) + 2 * FLAG, words
         found.append(ByteLine(low, pieces, labels))
     return found
 
@@ -60,7 +62,8 @@ def draw_bytes(sheet: Sheet, data: MemoryMapData, lines: list[ByteLine], top: fl
         sheet.text(LEFT - 0.1, y + 0.1, f"{line.low:,}", align="right", colour=SOFT)
         for at, x, words in line.labels:
             sheet.text(at, y - 0.095, words)
-            sheet.stroke([(x, y - 0.05), (x, y)], INK, 0.8)
+            flag = at - FLAG  # beside its words; it slants where an earlier label pushed them on
+            sheet.stroke([(x, y), (x, y - 0.015), (flag, y - 0.035), (flag, y - 0.15)], INK, 0.8)
         for cell, a, b in line.pieces:
             x = LEFT + (a - line.low) / unit * width
             sign = SIGNS[cell.kind]

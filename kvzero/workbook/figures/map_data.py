@@ -35,6 +35,8 @@ class MemoryMapData:
         planner: who planned the write; "" without a plan or an audit.
         blocks: the blocks that are written; None for the whole pool.
         rows: the rows shown, in order.
+        beyond: cells past the end of the pool (or before its start) that hold an overrun which no one row holds,
+            their columns counted from the first of them; else empty.
         window_bytes: the columns shown, half open.
         cells: the cells of these rows and columns, in order.
         fold: the whole pool, where the rows and columns shown are not all; else None.
@@ -55,6 +57,7 @@ class MemoryMapData:
     planner: str
     blocks: tuple[int, ...] | None
     rows: tuple[int, ...]
+    beyond: tuple[Cell, ...]
     window_bytes: tuple[int, int]
     cells: tuple[Cell, ...]
     fold: Fold | None
@@ -111,6 +114,8 @@ def memory_map_data(
     shown = tuple(rows) if rows is not None else _rows(atlas, audit, chosen, home)
     window = atlas.window(atlas.column_of(*place), wanted)
     local = _near(geometry, plan, shown, home) if ranges is None else ranges
+    beyond = _beyond(atlas, audit, place, home, window) if rows is None else ()
+    shown = tuple(row for row in shown if not beyond or row != home)
     cells = tuple(cell for row in shown for cell in atlas.row_cells(row, window, local))
     everything = window == (0, atlas.row_bytes) and set(range(geometry.num_blocks)) <= set(shown)
     byte_cells, unit = atlas.byte_cells(place, local)
@@ -128,6 +133,7 @@ def memory_map_data(
         planner=audit.planner if audit else (plan.planner if plan else ""),
         blocks=chosen,
         rows=shown,
+        beyond=beyond,
         window_bytes=window,
         cells=cells,
         fold=None if everything else atlas.fold(plan, ranges),
@@ -199,6 +205,27 @@ def _rows(atlas: Atlas, audit: Audit | None, blocks, home: int) -> tuple[int, ..
         near = [max(inside) + step, min(inside) - step]
         found += [row for row in near if 0 <= row < count and row not in found][: max(0, LEAST_ROWS - len(found))]
     return tuple(sorted(found))
+
+
+def _beyond(atlas: Atlas, audit: Audit | None, place: tuple[Name, int], home: int, window) -> tuple[Cell, ...]:
+    """The stretch outside the storage with the overrun around the focus, where row `home` does not hold it all."""
+    storage, byte = place
+    nbytes = atlas.geometry.storage(storage).nbytes
+    if audit is None or 0 <= byte < nbytes or 0 <= home < atlas.geometry.num_blocks:
+        return ()
+    found = audit.ranges.get("overrun", {}).get(storage)
+    side = [] if found is None else [(a, b) for a, b in found.tolist() if (b <= 0 if byte < 0 else a >= nbytes)]
+    if not side:
+        return ()
+    low, high = side[0][0], side[-1][1]
+    index = atlas.band_at(storage, byte)
+    start = atlas.bands[index].start_bytes + home * atlas.bands[index].stride_bytes
+    if start <= low and high <= start + atlas.bands[index].stride_bytes:
+        return ()
+    # As much of the way there as a row of the map has room for.
+    room = max(high - low, window[1] - window[0])
+    low, high = (low, min(0, low + room)) if byte < 0 else (max(nbytes, high - room), high)
+    return tuple(atlas.stretch_cells(index, home, low, high, audit.ranges))
 
 
 def _sum(by_storage) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from .atlas import STATES, Cell
 from .map_data import MemoryMapData
 from .style import GLYPHS, SIGNS, bytes_text
@@ -38,12 +40,18 @@ def map_text(data: MemoryMapData, *, columns: int = COLUMNS) -> str:
         asked = ">" if data.blocks is not None and row in data.blocks else ""
         name = f"block {row:,}" if 0 <= row < data.num_blocks else ("before" if row < 0 else "past the end")
         lines.append(f"{asked + name:>14} {_row(cells, low, high, width, letters, data)}")
+    if data.beyond:
+        stretch = data.beyond[-1].end_bytes
+        characters = max(1, min(width, stretch * width // (high - low)))
+        name = "before" if data.focus[1] < 0 else "past the end"
+        lines.append(f"{name:>14} {_row(data.beyond, 0, stretch, characters, letters, data)}")
+        lines.append(f"{'':>14}  (from byte {data.beyond[0].offset_bytes:,} of storage {data.beyond[0].storage})")
     unit = data.unit_bytes
     lines.append(
         f"around byte {data.focus[1]:,} of storage {data.focus[0]}, a character is {unit} byte{'s' * (unit > 1)}"
     )
     lines += _byte_lines(data, letters)
-    used = {cell.kind for cell in (*data.cells, *data.byte_cells)}
+    used = {cell.kind for cell in (*data.cells, *data.beyond, *data.byte_cells)}
     parts = {
         layer: dict.fromkeys(c.part for c in data.cells if c.layers[:1] == (layer,) and c.part) for layer in layers
     }
@@ -69,7 +77,7 @@ def _character(cell: Cell, letters) -> str:
     return letters.get(cell.layers[0], ".") if cell.kind == "kept" else GLYPHS[cell.kind]
 
 
-def _row(cells: list[Cell], low: int, high: int, width: int, letters, data: MemoryMapData) -> str:
+def _row(cells: Sequence[Cell], low: int, high: int, width: int, letters, data: MemoryMapData) -> str:
     worst: list[Cell | None] = [None] * width
     mark = None
     for cell in cells:

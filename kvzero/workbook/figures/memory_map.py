@@ -10,7 +10,7 @@ from ...geometry import CacheGeometry
 from ...plan import Plan
 from ...report import Audit
 from ...views import Name
-from .block_panel import GAP, ROW, Columns, draw_blocks
+from .block_panel import Columns, draw_blocks, rows_inches
 from .byte_panel import byte_lines, draw_bytes
 from .fold_panel import draw_fold
 from .map_data import MemoryMapData, memory_map_data
@@ -57,7 +57,7 @@ def draw_memory_map(data: MemoryMapData) -> Figure:
     top_rows = top_fold + (fold_height + zoomed if data.fold is not None else 0.06)
     columns = Columns(data)
     head = columns.head_inches
-    top_bytes = top_rows + 0.22 + head + len(data.rows) * (ROW + GAP) + 0.5
+    top_bytes = top_rows + 0.22 + head + rows_inches(data) + 0.5
     lines = byte_lines(data)
     top_key = top_bytes + 0.26 + sum(line.height for line in lines) + 0.1
     sheet = Sheet(top_key + 0.24 * -(-len(key) // 2) + 0.08)
@@ -72,7 +72,7 @@ def draw_memory_map(data: MemoryMapData) -> Figure:
 
 def _key_entries(data: MemoryMapData) -> list[tuple[str, str]]:
     """(kind, words) of every sign that the map uses, with its count of bytes in the whole pool."""
-    used = {cell.kind for cell in (*data.cells, *data.byte_cells)}
+    used = {cell.kind for cell in (*data.cells, *data.beyond, *data.byte_cells)}
     entries = []
     for kind, sign in SIGNS.items():
         if kind in data.totals:

@@ -6,7 +6,7 @@ from .atlas import Cell
 from .map_data import MemoryMapData
 from .style import INK, PAPER, WIDTH_INCHES, Sheet
 
-LEFT, RIGHT = 1.2, WIDTH_INCHES - 0.15  # the gutter on the left holds row labels
+LEFT, RIGHT = 1.4, WIDTH_INCHES - 0.15  # the gutter on the left holds offsets of up to 13 digits
 
 
 def owner_text(data: MemoryMapData, cell: Cell, most: int = 1) -> str:

@@ -25,6 +25,9 @@ def png_bytes(figure: Figure, dpi: int = DPI) -> bytes:
     picture = Image.fromarray(np.asarray(figure.canvas.buffer_rgba())[..., :3])
     buffer = io.BytesIO()
     flat = picture.quantize(COLOURS, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+    palette, paper = flat.getpalette(), 3 * flat.getpixel((0, 0))
+    palette[paper : paper + 3] = [255] * 3  # the mean of its shades is a tint that shows on a white page
+    flat.putpalette(palette)
     flat.save(buffer, format="PNG")
     return buffer.getvalue()
 

@@ -111,7 +111,7 @@ def glyph_path(glyph: str) -> Path:
 
 def text_width(text: str, points: float = SMALL_POINTS, bold: bool = False) -> float:
     """The width of a line of text in inches."""
-    return _outline(text, bold)[2] * points / 72
+    return sum(_letter(letter, bold)[1] for letter in text) * points / 72
 
 
 @lru_cache(maxsize=4096)
@@ -132,12 +132,17 @@ def _outline(text: str, bold: bool) -> tuple[np.ndarray, np.ndarray, float]:
 @lru_cache(maxsize=1024)
 def _letter(letter: str, bold: bool) -> tuple[Path, float]:
     prop = FontProperties(family="DejaVu Sans", weight="bold" if bold else "normal")
-    # A letter's advance is what it adds between two bars.
-    with_letter, without = (TextPath((0, 0), f"|{middle}|", size=1, prop=prop) for middle in (letter, ""))
-    advance = with_letter.get_extents().x1 - without.get_extents().x1
+    advance = _right_edge(f"|{letter}|", bold) - _right_edge("||", bold)  # what it adds between two bars
     if letter.isspace():
         return Path(np.empty((0, 2)), np.empty(0, np.uint8)), advance
     return TextPath((0, 0), letter, size=1, prop=prop), advance
+
+
+@lru_cache(maxsize=1024)
+def _right_edge(text: str, bold: bool) -> float:
+    """Where a text that ends in a bar ends; a bar is straight, so its corners are its extent."""
+    prop = FontProperties(family="DejaVu Sans", weight="bold" if bold else "normal")
+    return float(TextPath((0, 0), text, size=1, prop=prop).vertices[:, 0].max())
 
 
 def wrap(text: str, width_inches: float, points: float, bold: bool = False) -> list[str]:
