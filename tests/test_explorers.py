@@ -130,6 +130,8 @@ def test_ids_are_lost_exactly_when_the_inequality_fails(held, gap, buffers, call
 
 def test_the_race_flips_at_the_second_fill():
     assert id_race_data(held_us=16, gap_us=20).dirty == ()
+    assert "block 2 is zeroed twice, block 1 stays dirty" in id_race_data(held_us=30, gap_us=20).sentence
+    assert "block 4 is zeroed 4 times" in id_race_data(held_us=90, gap_us=20, calls=4).sentence
     assert id_race_data(held_us=17, gap_us=20).dirty == (1,)
     words = id_race_figure(id_race_data(held_us=17, gap_us=20)).words
     assert "fill 2 reuses the buffer of copy 1: 20 µs" in words

@@ -135,9 +135,8 @@ def _sentence(asked, zeroed, dirty, buffers: int) -> str:
     many = f"{buffers} buffers" if buffers > 1 else "one buffer"
     if not dirty and tuple(zeroed) == asked:
         return f"With {many} every copy reads its own ids: each block is zeroed once."
-    twice = sorted({block for block in zeroed if zeroed.count(block) > 1})
-    are = "are" if len(twice) > 1 else "is"
-    again = f"block{'s' * (len(twice) > 1)} {', '.join(map(str, twice))} {are} zeroed twice or more"
+    times = {block: zeroed.count(block) for block in sorted(set(zeroed)) if zeroed.count(block) > 1}
+    again = ", ".join(f"block {block} is zeroed {'twice' if n == 2 else f'{n} times'}" for block, n in times.items())
     left = f"block{'s' * (len(dirty) > 1)} {', '.join(map(str, dirty))} stay{'s' * (len(dirty) == 1)} dirty"
     return f"With {many} a copy reads ids of a later call: {again}, {left}, and no error is raised."
 
