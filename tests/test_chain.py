@@ -53,6 +53,9 @@ def test_the_launch_of_each_era_is_the_specimens():
         "uniform-page": "non-uniform-pages", "page-per-segment": "grid-overflow", "stride-and-span": "grid-overflow",
         "masked-grid": 12_434_700, "kvzero": programs["kvzero"],
     }  # fmt: skip
+    words = [chain.launch_words(era, "launch-overflow-52058") for era in (*PLANNERS, "kvzero")]
+    assert words == ["✗ does not start", "✗ grid-overflow", "✗ grid-overflow", "12,434,700 programs",
+                     f"{programs['kvzero']:,} programs"]  # fmt: skip
     slab = named.geometry("launch-overflow-52058")
     tiles = sum(-(-each.span_bytes // 4_096) for each in chain.plan_of("kvzero", slab).segments)
     assert programs["kvzero"] == 6_870 * tiles

@@ -143,6 +143,24 @@ def launch_programs(era: str, geometry_name: str, num_ids: int | None = None) ->
     return launch.programs
 
 
+def launch_words(era: str, geometry_name: str) -> str:
+    """What comes of a call on every block, in a few words for a table.
+
+    Args:
+        era, geometry_name: as for `launch_programs`.
+
+    Example:
+        >>> [launch_words(era, "launch-overflow-52058") for era in ("uniform-page", "stride-and-span", "masked-grid")]
+        ['✗ does not start', '✗ grid-overflow', '12,434,700 programs']
+    """
+    try:
+        plan_of(era, named.geometry(geometry_name))
+    except KvzeroError:  # it never comes to a launch that a limit could judge
+        return "✗ does not start"
+    found = launch_programs(era, geometry_name)
+    return f"✗ {found}" if isinstance(found, str) else f"{found:,} programs"
+
+
 @dataclass(frozen=True)
 class Sleeper:
     """A change, and the failure that it set up.
