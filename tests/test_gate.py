@@ -201,6 +201,7 @@ def test_no_notebook_written():
 def test_papermills_own_stderr_counts(rulings):
     executed = read_notebook(rulings["nothing_wrong"].executed_path)
     harmless = "[IPKernelApp] WARNING | Kernel is running over TCP without encryption. And so on.\n"
+    harmless += "[IPKernelApp] ERROR | KeyboardInterrupt caught in kernel.\n"
     assert rule(Execution("nothing_wrong", executed, 0, harmless, 1.0)).proven
     ruling = rule(Execution("nothing_wrong", executed, 0, harmless + "Exception ignored in thread\n", 1.0))
     assert ruling.problems == ("papermill wrote to stderr: Exception ignored in thread",)

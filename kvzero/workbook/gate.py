@@ -30,6 +30,9 @@ BUDGET_SECONDS = 120.0
 HARMLESS_STDERR = (
     # ipykernel, at every start: the connection is to this machine itself.
     re.compile(r"\[IPKernelApp\] WARNING \| Kernel is running over TCP without encryption"),
+    # The client interrupts a kernel as the first step of shutting it down; a busy machine lets the kernel say so.
+    # A cell that was interrupted has an error among its outputs, or no execution count, and fails by that.
+    re.compile(r"\[IPKernelApp\] ERROR \| KeyboardInterrupt caught in kernel"),
     # debugpy, on a Python whose standard library is frozen in; it spans several lines, each with this stamp.
     re.compile(r"^0\.\d\ds - "),
 )
