@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import gc
 from pathlib import Path
 
 import ipywidgets as widgets
@@ -302,6 +303,21 @@ def failing_explorer() -> Explorer:
         return View(note_figure(f"at {state['knob']}"), f"at {state['knob']}", "text", "code")
 
     return Explorer("test", {"knob": widgets.IntSlider(0, 0, 9, description="knob")}, draw, {"start": {"knob": 0}})
+
+
+def test_a_drawing_makes_the_garbage_collector_wait_and_leaves_it_as_it_was():
+    running = []
+
+    def draw(state):
+        running.append(gc.isenabled())
+        if state["knob"] == 3:
+            raise ValueError("no picture")
+        return View(note_figure("a"), "a", "a", "a")
+
+    explorer = Explorer("test", {"knob": widgets.IntSlider(0, 0, 9)}, draw, {"start": {"knob": 0}})
+    with pytest.raises(ValueError, match="no picture"):
+        explorer.set(knob=3)
+    assert running == [False, False] and gc.isenabled()
 
 
 def test_an_error_in_a_callback_is_recorded_shown_and_raised():

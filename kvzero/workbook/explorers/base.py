@@ -8,8 +8,10 @@ raised again, so that neither a reader nor a test run misses it.
 from __future__ import annotations
 
 import base64
+import gc
 import html
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -153,8 +155,9 @@ class Explorer(widgets.VBox):
             self._adapt(self.controls)
 
     def _redraw(self) -> None:
-        self.view = view = self._draw(self.state)
-        self._picture.value = _picture_html(view)
+        with _no_collection():
+            self.view = view = self._draw(self.state)
+            self._picture.value = _picture_html(view)
         self._table.value = _pre(view.table) if view.table else ""
         self._text.value, self._code.value = _pre(view.text), _pre(view.code)
         self._error.value = ""
@@ -182,6 +185,18 @@ class Explorer(widgets.VBox):
             data["text/html"] = f"<details><summary>{html.escape(note)}</summary>{still['text/html']}</details>"
             data["text/plain"] = f"{note}\n{still['text/plain']}"
         return data
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Let the garbage collector wait until a picture is out: its full run takes longer than the picture."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _pre(text: str) -> str:

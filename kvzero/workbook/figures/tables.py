@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from matplotlib.figure import Figure
 
 from .charts import number_text
-from .style import BODY_POINTS, HAIR, INK, WIDTH_INCHES, Sheet, Sign, text_width, title_lines, wrap
+from .style import BODY_POINTS, HAIR, INK, WIDTH_INCHES, Sheet, Sign, text_width, title_lines
 
 MARGIN, LEAST_WIDTH = 0.15, 6.5
 
@@ -57,12 +57,20 @@ def _fitted(header: Sequence[str], cells: Sequence[Sequence[str]]) -> tuple[list
     columns = list(zip(*cells, strict=True)) or [()] * len(header)
     for padding, broken in ((0.3, False), (0.3, True), (0.24, True)):
         if broken:
-            least = [max(wide(column), wide(name.split())) + 1e-6 for name, column in zip(header, columns, strict=True)]
-            lines = [wrap(name, room, BODY_POINTS, True) for name, room in zip(header, least, strict=True)]
+            lines = [
+                [name] if wide([name]) <= wide(column) else min(_halves(name), key=wide)
+                for name, column in zip(header, columns, strict=True)
+            ]
         widths = [wide([*heads, *column]) + padding for heads, column in zip(lines, columns, strict=True)]
         if sum(widths) <= WIDTH_INCHES - 2 * MARGIN:
             break
     return lines, widths
+
+
+def _halves(words: str) -> list[list[str]]:
+    """Every way to break some words into two lines, and the one line."""
+    parts = words.split()
+    return [[words], *([" ".join(parts[:at]), " ".join(parts[at:])] for at in range(1, len(parts)))]
 
 
 def table_text(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
