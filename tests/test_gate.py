@@ -82,7 +82,7 @@ def rulings(tmp_path_factory):
     """All traps, run once, two at a time."""
     folder, out = tmp_path_factory.mktemp("traps"), tmp_path_factory.mktemp("executed")
     paths = [
-        write_notebook(folder / f"{name}.ipynb", **made, budget_seconds=60)
+        write_notebook(folder / f"{name}.ipynb", **made, budget_seconds=25)
         for name, (made, _) in TRAPS.items()
     ]
     return {result.name: result for result in run_notebooks(paths, out, device="cpu")}
