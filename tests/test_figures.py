@@ -1,18 +1,15 @@
-"""Figures: what a map shows is what the plan and the audit say, byte for byte, and nothing vanishes from it."""
+"""Memory maps: what a map shows is what the plan and the audit say, byte for byte, and nothing vanishes from it."""
 
 from __future__ import annotations
 
 import dataclasses
-import io
 import re
-from datetime import date
 
 import numpy as np
 import oracle
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import Image
 from strategies import engine_layouts
 
 from kvzero import geometries
@@ -22,27 +19,17 @@ from kvzero.intervals import as_ranges, total, union
 from kvzero.plan import Plan, plan_segments
 from kvzero.specimens import planner
 from kvzero.workbook.figures import (
-    EVENTS,
     GLYPHS,
     SIGNS,
-    Limit,
-    bars,
     bundle,
-    history_text,
-    history_timeline,
     map_text,
     memory_map,
     memory_map_data,
     page_runs,
-    png_bytes,
     show,
-    sweep,
-    table,
-    timeline,
 )
 from kvzero.workbook.figures.atlas import STATES, Atlas
 from kvzero.workbook.figures.bands import to_cells
-from kvzero.workbook.figures.charts import stairs
 from kvzero.workbook.figures.memory_map import draw_memory_map
 from kvzero.workbook.figures.style import OWNERS
 from kvzero.workbook.figures.whole_pool import planned_bytes, whole_pool_cells
@@ -243,7 +230,8 @@ def test_the_first_offender_is_bracketed_and_counted_in_words():
     assert first.split()[:2] == ["block", "4"]
     assert "X  stomped: live bytes of another: 112,128 B" in text
     words = memory_map(slab, audit=audit).words
-    assert "▸ block 3" in words and "block 4" in words and "span 37,376 B" in words
+    assert "▸ block 3" in words and "block 4" in words
+    assert "page of layer 0: 37,376 B" in words
     assert "block stride 149,760 B" in words
     assert any(line.startswith("stomped") and "112,128 B" in line for line in words)
     assert " ".join(audit.sentence().split()) in " ".join(" ".join(words).split())
@@ -320,49 +308,6 @@ def test_html_is_escaped():
     assert 'alt="a &lt; b &amp; &quot;c&quot;"' in page and "x &lt; y" in page
 
 
-def test_bars_over_a_limit_say_so():
-    figure = bars([("flat", 3e9), ("split", 7e6), ("none", 0)], "…", limits=[Limit("x", 2**31 - 1)], log=True, unit="p")
-    assert "3,000,000,000 p ✗" in figure.words and "7,000,000 p" in figure.words
-    assert "x: 2,147,483,647" in figure.words
-
-
-def test_bars_of_small_numbers_are_drawn():
-    for values in ([("a", 0)], [("a", 0.5), ("b", 1)], [("a", 1.0)]):
-        words = bars(values, "…", log=True).words
-        assert {name for name, _ in values} <= set(words)
-
-
-def test_whole_values_have_whole_ticks_and_steps_do_not_slope():
-    points = [(x, int(x > 16)) for x in range(14, 20)]
-    flips = [Limit("last safe", 16)]
-    figure = sweep([("a", points)], "…", x_label="µs", y_label="dirty blocks", flips=flips, steps=True)
-    numbers = [word for word in figure.words if re.fullmatch(r"[\d.,]+", word)]
-    assert {"0", "1", "14", "19"} <= set(numbers) and not [word for word in numbers if "." in word]
-    for lines in figure.axes[0].collections:
-        for (x0, y0), (x1, y1) in (pair for path in lines.get_segments() for pair in zip(path, path[1:], strict=False)):
-            assert x0 == x1 or y0 == y1
-    slopes = sweep([("a", [(0, 0.5), (1, 1)])], "…", x_label="x", y_label="y").words
-    assert "0.5" in slopes, "values that are not whole keep their fractions"
-    assert stairs([(5, 2)]) == [(4.5, 2), (5.5, 2)]
-
-
-def test_a_late_label_lies_inside_the_axis_and_beside_the_line():
-    events = [("rank 0", 0, 1180, "compiles", "compile"), ("rank 0", 1180, 1200, "all-reduce", "run")]
-    figure = timeline(events, "…", unit="ms", flips=[Limit("watchdog", 1180)])
-    assert "a kernel is compiled or loaded" in figure.words
-    pixels = np.asarray(picture(figure))
-    # Beyond the right end of the axis there is nothing but paper.
-    assert (pixels[:, int((9 - 0.2) * 192) :] == 255).all()
-
-
-def test_a_wide_table_breaks_its_headings_and_keeps_a_margin():
-    header = ["planner", *[f"bytes of {name}" for name in ("missed", "stomped", "overrun", "written twice", "pad")]]
-    figure = table(header, [["page-per-segment", 1_234_567, 8, 9, 10, 11], ["kvzero", 0, 0, 0, 0, 0]], "…")
-    assert figure.get_figwidth() <= 9 and {"bytes of", "stomped"} <= set(figure.words)
-    assert "planner" in figure.words and "page-per-segment" in figure.words
-    assert (np.asarray(picture(figure))[:, -int(0.1 * 192) :] == 255).all()
-
-
 def test_an_overrun_that_no_row_holds_is_drawn_whole():
     """A small layer behind a large one; a plan that clears the large page for both leaves the memory."""
     latent = 64 * 656
@@ -382,31 +327,6 @@ def test_an_overrun_that_no_row_holds_is_drawn_whole():
     line = next(line for line in map_text(shown).splitlines() if line.lstrip().startswith("past the end"))
     assert line.count(">") > 50 and "[>]" in line
     assert memory_map_data(pair, wrong, audit_plan(wrong, pair, [0])).beyond == ()
-
-
-def picture(figure):
-    """The pixels of a figure."""
-    return Image.open(io.BytesIO(png_bytes(figure))).convert("L")
-
-
-def test_timeline_sweep_and_table_hold_their_words():
-    events = [("host", 0, 2, "fill [1]", "fill"), ("stream", 30, 34, "copy 1", "copy")]
-    words = timeline(events, "…", flips=[Limit("second fill", 20)], arrows=[("host", 2, "stream", 30)]).words
-    assert {"host", "stream", "fill [1]", "copy 1", "second fill: 20 µs", "a copy reads a buffer"} <= set(words)
-    lines = [("a", [(0, 0), (10, 5)])]
-    words = sweep(lines, "…", x_label="knob", y_label="harm", flips=[Limit("flip", 4)], here=3).words
-    assert {"knob", "harm", "flip: 4"} <= set(words)
-    words = table(["name", "bytes"], [["a", 1234], ["✗ b", 5]], "…").words
-    assert {"1,234", "✗ b"} <= set(words)
-
-
-def test_history_is_in_order_and_can_be_looked_up():
-    days = [step.day for step in EVENTS]
-    assert days == sorted(days) and date(2026, 3, 10) == days[0]
-    assert all(re.fullmatch(r"([\w-]+ )?#\d+", step.source) for step in EVENTS)
-    assert len({step.source for step in EVENTS}) == len(EVENTS)
-    assert {step.source for step in EVENTS} <= set(history_timeline().words)
-    assert len(history_text().splitlines()) == len(EVENTS)
 
 
 def test_plans_of_others_are_drawn_from_their_ranges():

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from .atlas import STATES, Cell
 from .map_data import MemoryMapData
-from .panel import LEFT, RIGHT, bracket, owner_text
+from .measures import Measure
+from .panel import LEFT, RIGHT, bracket, kernel_mark, kernel_marks, owner_text
 from .style import BODY_POINTS, PAPER, SIGNS, SMALL_POINTS, SOFT, Sheet, owner_sign, text_width, wrap
 
 ROW, GAP = 0.27, 0.05
@@ -26,17 +27,19 @@ class Columns:
         self.scale = (RIGHT - LEFT - gap * (len(self.bands) - 1)) / (high - low)
         self.lefts = {index: LEFT + (a - low) * self.scale + gap * i for i, (index, a, _) in enumerate(self.bands)}
         self.origin = {index: a for index, a, _ in self.bands}
-        self.labels = self._labels(data, most=3)
+        self.most = 3  # names of layers that share bytes; beyond them, a count
+        self.labels = self._labels(data)
         self.letters = not all(text_width(label) <= width for _, width, label in self.labels)
         self.legend: list[str] = []
         if self.letters:
             self.legend = self._legend()
             if len(self.legend) > 2:
-                self.labels = self._labels(data, most=1)
+                self.most = 1
+                self.labels = self._labels(data)
                 self.legend = self._legend()
             names = list(dict.fromkeys(label for *_, label in self.labels))
             self.labels = [(x, width, _letter(names.index(label))) for x, width, label in self.labels]
-        self.head_inches = 0.2 + 0.17 * len(self.legend)
+        self.head_inches = 0.24 + 0.17 * len(self.legend)
 
     def _legend(self) -> list[str]:
         """The letters and the names that they stand for, where the names do not fit over their columns."""
@@ -52,12 +55,12 @@ class Columns:
         """The band in the window that holds a column."""
         return next(index for index, a, b in self.bands if a <= column < b)
 
-    def _labels(self, data: MemoryMapData, most: int) -> list[tuple[float, float, str]]:
+    def _labels(self, data: MemoryMapData) -> list[tuple[float, float, str]]:
         """(left edge, width, label) of each owned stretch, from the first row inside the pool."""
         inside = [row for row in data.rows if 0 <= row < data.num_blocks] or [data.rows[0]]
         found: list[list] = []
         for cell in (cell for cell in data.cells if cell.row == inside[0] and cell.layers):
-            label = owner_text(data, cell, most)
+            label = owner_text(data, cell, self.most)
             x, width = (
                 self.x(self.band(cell.start_bytes), cell.start_bytes),
                 (cell.end_bytes - cell.start_bytes) * self.scale,
@@ -76,7 +79,7 @@ def _letter(index: int) -> str:
 def draw_blocks(sheet: Sheet, data: MemoryMapData, columns: Columns, top: float) -> None:
     low, high = data.window_bytes
     whole = (low, high) == (0, data.row_bytes)
-    part = "" if whole else f", bytes {low:,} to {high:,} of a block's {data.row_bytes:,}"
+    part = "" if whole else f", bytes {low:,} to {high:,} of a block's {data.row_bytes:,}: {data.window_reason}"
     asked_for = " (▸ asked to be zeroed)" if data.blocks else ""
     sheet.text(0.15, top + 0.08, f"Blocks, to scale{part}{asked_for}", SMALL_POINTS, SOFT)
     base = top + 0.18 + columns.head_inches
@@ -84,8 +87,9 @@ def draw_blocks(sheet: Sheet, data: MemoryMapData, columns: Columns, top: float)
         sheet.text(LEFT, top + 0.28 + 0.17 * index, line)
     for x, width, label in columns.labels:
         if text_width(label) <= max(width, 0.1):
-            sheet.text(x + width / 2, base - 0.09, label, align="center", bold=columns.letters)
+            sheet.text(x + width / 2, base - 0.13, label, align="center", bold=columns.letters)
     _draw_rows(sheet, data, columns, base)
+    _draw_kernel_edges(sheet, data, columns, base)
     below = base + len(data.rows) * (ROW + GAP)
     if data.beyond:
         _draw_beyond(sheet, data, columns, below)
@@ -160,30 +164,28 @@ def _draw_cell(sheet: Sheet, data: MemoryMapData, cell: Cell, x: float, scale: f
 
 
 def _draw_measures(sheet: Sheet, data: MemoryMapData, columns: Columns, y: float) -> None:
-    """The span of a page stretch and the block stride, as dimension lines under the rows."""
-    inside = [row for row in data.rows if 0 <= row < data.num_blocks]
-    owned = [cell for cell in data.cells if inside and cell.row == inside[0] and cell.layers]
-    if not owned:
+    """A span or a page, and the block stride, as dimension lines under the rows."""
+    measure = data.measure
+    if measure is None:
         return
-    index = columns.band(owned[0].start_bytes)
-    _, low, high = next(item for item in columns.bands if item[0] == index)
-    band = data.bands[index]
-    end = owned[0].end_bytes
-    for cell in owned[1:]:  # a write, or another layer over a part of it, may have cut the stretch
-        if cell.start_bytes == end and (cell.layers[0], cell.part) == (owned[0].layers[0], owned[0].part):
-            end = cell.end_bytes
-    span = end - owned[0].start_bytes
-    x0, x1 = columns.x(index, owned[0].start_bytes), columns.x(index, owned[0].start_bytes) + span * columns.scale
-    whole_band = (low, high) == (band.column_bytes, band.column_bytes + band.stride_bytes)
-    _measure(sheet, x0, x1, y + 0.06, f"span {span:,} B")
-    if whole_band:
-        x1 = columns.x(index, low) + band.stride_bytes * columns.scale
-        _measure(sheet, columns.x(index, low), x1, y + 0.25, f"block stride {band.stride_bytes:,} B")
+    _, low, high = next(item for item in columns.bands if item[0] == measure.band)
+    band = data.bands[measure.band]
+    _measure(sheet, columns, measure, (low, high), (measure.start_bytes, measure.end_bytes), y + 0.06, measure.words)
+    if measure.stride_bytes is None:
+        return
+    words = f"block stride {measure.stride_bytes:,} B"
+    if (low, high) == (band.column_bytes, band.column_bytes + band.stride_bytes):
+        _measure(sheet, columns, measure, (low, high), (low, high), y + 0.25, words)
     else:
-        sheet.text(LEFT, y + 0.25, f"block stride {band.stride_bytes:,} B, wider than this window", colour=SOFT)
+        sheet.text(LEFT, y + 0.25, f"{words}, wider than this window", colour=SOFT)
 
 
-def _measure(sheet: Sheet, x0: float, x1: float, y: float, words: str) -> None:
+def _measure(sheet: Sheet, columns: Columns, measure: Measure, window, stretch, y: float, words: str) -> None:
+    """One dimension line; an end that the window cuts off has no tick, and the words say so."""
+    low, high = max(stretch[0], window[0]), min(stretch[1], window[1])
+    words += "" if (low, high) == stretch else ", cut by this window"
+    x0 = columns.x(measure.band, low)
+    x1 = x0 + (high - low) * columns.scale
     room = text_width(words) + 0.12
     if x1 - x0 > room + 0.1:
         middle = (x0 + x1) / 2
@@ -194,5 +196,13 @@ def _measure(sheet: Sheet, x0: float, x1: float, y: float, words: str) -> None:
         sheet.stroke([(x0, y), (x1, y)], SOFT)
         left = x1 + room + 0.05 <= RIGHT
         sheet.text(x1 + 0.06 if left else x0 - 0.06, y, words, align="left" if left else "right", colour=SOFT)
-    for x in (x0, x1):
+    for x in (edge for edge, whole in ((x0, low == stretch[0]), (x1, high == stretch[1])) if whole):
         sheet.stroke([(x, y - 0.04), (x, y + 0.04)], SOFT)
+
+
+def _draw_kernel_edges(sheet: Sheet, data: MemoryMapData, columns: Columns, base: float) -> None:
+    """Where kernel blocks end, as marks in every row inside the pool."""
+    for index, row in enumerate(data.rows):
+        y = base + index * (ROW + GAP)
+        for column in kernel_marks(data, columns.scale) if 0 <= row < data.num_blocks else ():
+            kernel_mark(sheet, columns.x(columns.band(column), column), y, ROW)

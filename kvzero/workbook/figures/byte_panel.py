@@ -26,11 +26,11 @@ class ByteLine:
         return 0.42 if self.labels else 0.25
 
 
-def byte_lines(data: MemoryMapData) -> list[ByteLine]:
-    """Cut the byte panel's cells into lines, and place a label where the owner changes."""
+def byte_lines(data: MemoryMapData, most: int) -> list[ByteLine]:
+    """Cut the byte panel's cells into lines, and place a label, of at most `most` names, where the owner changes."""
     line, found = data.unit_bytes * UNITS_PER_LINE, []
     scale = (RIGHT - LEFT) / line
-    said = ""
+    said = ("", "")  # the owner and the block of the last label
     for low in range(data.byte_cells[0].start_bytes, data.byte_cells[-1].end_bytes, line):
         pieces, labels, free = [], [], 0.0
         for cell in data.byte_cells:
@@ -39,11 +39,13 @@ def byte_lines(data: MemoryMapData) -> list[ByteLine]:
                 continue
             pieces.append((cell, a, b))
             where = f", block {cell.row:,}" if 0 <= cell.row < data.num_blocks and cell.layers else ""
-            words, x = owner_text(data, cell) + where, LEFT + (a - low) * scale
+            owner, x = owner_text(data, cell, most), LEFT + (a - low) * scale
             at = max(x + FLAG, free)
-            if words != said and at - x < 0.5 and at + text_width(words) < WIDTH_INCHES:
-                labels.append((at, x, words))
-                free, said = at + text_width(words) + 2 * FLAG, words
+            # Pushed on by the label of the same owner: the block is all that is new.
+            short = where[2:] if labels and at > x + FLAG and where and said[0] == owner else owner + where
+            if (owner, where) != said and at - x < 0.5 and at + text_width(short) < WIDTH_INCHES:
+                labels.append((at, x, short))
+                free, said = at + text_width(short) + 2 * FLAG, (owner, where)
         found.append(ByteLine(low, pieces, labels))
     return found
 
@@ -53,9 +55,8 @@ def draw_bytes(sheet: Sheet, data: MemoryMapData, lines: list[ByteLine], top: fl
     unit, (storage, focus) = data.unit_bytes, data.focus
     width = (RIGHT - LEFT) / UNITS_PER_LINE
     each = "a byte" if unit == 1 else f"{unit} bytes"
-    sheet.text(
-        0.15, top + 0.06, f"Bytes around {focus:,} of storage {storage}, each character {each}", SMALL_POINTS, SOFT
-    )
+    words = f"Bytes around {focus:,} of storage {storage}, {data.focus_reason}; each character {each}"
+    sheet.text(0.15, top + 0.06, words, SMALL_POINTS, SOFT)
     y = top + 0.2
     for line in lines:
         y += line.height - 0.2

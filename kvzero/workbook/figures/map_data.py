@@ -17,6 +17,7 @@ from ...report import Audit
 from ...views import Name
 from .atlas import Atlas, Cell, Fold
 from .bands import Band
+from .measures import Measure, kernel_edges, kernel_words, measured, zeroed_first
 from .style import bytes_text
 from .whole_pool import planned_bytes
 
@@ -38,9 +39,13 @@ class MemoryMapData:
         beyond: cells past the end of the pool (or before its start) that hold an overrun which no one row holds,
             their columns counted from the first of them; else empty.
         window_bytes: the columns shown, half open.
+        window_reason: why these columns, where they are not all.
+        measure: what the lines under the rows measure.
+        kernel_edges: columns in the window where one kernel block ends and the next begins; kernel_words: their key.
         cells: the cells of these rows and columns, in order.
         fold: the whole pool, where the rows and columns shown are not all; else None.
-        focus: (storage, byte) that the byte panel is about; marked: whether it is to be bracketed.
+        focus: (storage, byte) that the byte panel is about; focus_reason: why that one; marked: whether it is
+            to be bracketed.
         byte_cells: the cells around it, in the order of addresses; their columns are offsets in the storage.
         unit_bytes: bytes of one character of the byte panel, a divisor of all its edges.
         totals: kind to distinct bytes over the whole pool; "needed" and "written_twice" where known.
@@ -59,9 +64,14 @@ class MemoryMapData:
     rows: tuple[int, ...]
     beyond: tuple[Cell, ...]
     window_bytes: tuple[int, int]
+    window_reason: str
+    measure: Measure | None
+    kernel_edges: tuple[int, ...]
+    kernel_words: str
     cells: tuple[Cell, ...]
     fold: Fold | None
     focus: tuple[Name, int]
+    focus_reason: str
     marked: bool
     byte_cells: tuple[Cell, ...]
     unit_bytes: int
@@ -109,7 +119,7 @@ def memory_map_data(
     chosen = _blocks(blocks, audit)
     ranges = _state_ranges(geometry, plan, audit, chosen)
     wanted = {view.name for view in geometry.select(layers, groups)} if layers or groups else None
-    place = focus or _focus(atlas, audit, chosen, wanted)
+    place, reason = (focus, "the byte asked for") if focus else _focus(atlas, audit, chosen, wanted)
     home = atlas.row_of(*place)
     shown = tuple(rows) if rows is not None else _rows(atlas, audit, chosen, home)
     window = atlas.window(atlas.column_of(*place), wanted)
@@ -135,9 +145,14 @@ def memory_map_data(
         rows=shown,
         beyond=beyond,
         window_bytes=window,
+        window_reason="the layers chosen" if wanted else "around " + reason.partition(",")[0],
+        measure=measured(atlas, plan, window),
+        kernel_edges=kernel_edges(atlas, window),
+        kernel_words=kernel_words(atlas),
         cells=cells,
         fold=None if everything else atlas.fold(plan, ranges),
         focus=place,
+        focus_reason=reason,
         marked=focus is not None or bool(audit and audit.first),
         byte_cells=byte_cells,
         unit_bytes=unit,
@@ -173,21 +188,24 @@ def _near(geometry: CacheGeometry, plan: Plan, rows: Iterable[int], home: int):
     return {"planned": {storage: union(ranges) for storage, ranges in issued.items()}}
 
 
-def _focus(atlas: Atlas, audit: Audit | None, blocks, wanted: set[str] | None) -> tuple[Name, int]:
-    """The first offender, else the end of a page: of one that is followed by pad, if there is one."""
+def _focus(atlas: Atlas, audit: Audit | None, blocks, wanted: set[str] | None) -> tuple[tuple[Name, int], str]:
+    """The first offender, else the end of a page: of one that is followed by pad, if there is one; and which it is."""
     if audit is not None and audit.first is not None:
-        return audit.first["storage"], audit.first["byte_offset"]
+        kind = "overrun" if audit.first["kind"] == "overrun" else f"{audit.first['kind']} byte"
+        return (audit.first["storage"], audit.first["byte_offset"]), f"the first {kind}"
     block = blocks[0] if blocks else min(1, atlas.geometry.num_blocks - 1)
     names = [view.name for view in atlas.geometry.layers]
-    pieces = [
-        piece for piece in atlas.pieces() if not wanted or any(names[layer] in wanted for layer in piece[3])
-    ] or atlas.pieces()
-    starts = {piece[0] for piece in atlas.pieces()}
-    start, end, index, _, _ = next((piece for piece in pieces if piece[1] not in starts), pieces[0])
-    if end - atlas.bands[index].column_bytes >= atlas.bands[index].stride_bytes and len(pieces) > 1:
-        start, end, index, _, _ = pieces[0]
-    band = atlas.bands[index]
-    return band.storage, band.start_bytes + block * band.stride_bytes + end - band.column_bytes
+    every = atlas.pieces()
+    pieces = [piece for piece in every if not wanted or any(names[layer] in wanted for layer in piece[3])] or every
+    following = {piece[0]: set(piece[3]) for piece in every}
+    ends = [band.column_bytes + band.stride_bytes for band in atlas.bands]
+    padded = [piece for piece in pieces if piece[1] not in following and piece[1] < ends[piece[2]]]
+    whole = [piece for piece in pieces if not following.get(piece[1], set()) & set(piece[3])]  # no owner goes on
+    _, end, index, layers, part = (padded or whole or pieces)[0]
+    band, owner = atlas.bands[index], atlas.labels[zeroed_first(atlas, layers)[0]]
+    whose = f"{part} of {owner}" if part else owner
+    reason = f"the first pad, after {whose}" if padded else f"the end of {whose}"
+    return (band.storage, band.start_bytes + block * band.stride_bytes + end - band.column_bytes), reason
 
 
 def _rows(atlas: Atlas, audit: Audit | None, blocks, home: int) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from matplotlib.figure import Figure
@@ -11,10 +12,10 @@ from ...plan import Plan
 from ...report import Audit
 from ...views import Name
 from .block_panel import Columns, draw_blocks, rows_inches
-from .byte_panel import byte_lines, draw_bytes
+from .byte_panel import ByteLine, byte_lines, draw_bytes
 from .fold_panel import draw_fold
 from .map_data import MemoryMapData, memory_map_data
-from .panel import RIGHT
+from .panel import RIGHT, kernel_mark, kernel_marks
 from .style import HAIR, SIGNS, WIDTH_INCHES, Sheet, bytes_text, owner_sign, title_lines
 
 
@@ -50,7 +51,6 @@ def memory_map(
 def draw_memory_map(data: MemoryMapData) -> Figure:
     """Draw a memory map from its data; see `memory_map`."""
     title = title_lines(data.sentence, RIGHT - 0.2)
-    key = _key_entries(data)
     fold_height = 0.0 if data.fold is None else min(1.3, max(0.4, 0.06 * len(data.fold.kinds)))
     top_fold = 0.18 + 0.19 * len(title)
     zoomed = 0.62 if data.window_bytes != (0, data.row_bytes) else 0.42
@@ -58,7 +58,8 @@ def draw_memory_map(data: MemoryMapData) -> Figure:
     columns = Columns(data)
     head = columns.head_inches
     top_bytes = top_rows + 0.22 + head + rows_inches(data) + 0.5
-    lines = byte_lines(data)
+    lines = byte_lines(data, columns.most)
+    key = _key_entries(data, columns, lines)
     top_key = top_bytes + 0.26 + sum(line.height for line in lines) + 0.1
     sheet = Sheet(top_key + 0.24 * -(-len(key) // 2) + 0.08)
     sheet.title(title)
@@ -70,7 +71,7 @@ def draw_memory_map(data: MemoryMapData) -> Figure:
     return sheet.finish()
 
 
-def _key_entries(data: MemoryMapData) -> list[tuple[str, str]]:
+def _key_entries(data: MemoryMapData, columns: Columns, lines: list[ByteLine]) -> list[tuple[str, str]]:
     """(kind, words) of every sign that the map uses, with its count of bytes in the whole pool."""
     used = {cell.kind for cell in (*data.cells, *data.beyond, *data.byte_cells)}
     entries = []
@@ -79,6 +80,12 @@ def _key_entries(data: MemoryMapData) -> list[tuple[str, str]]:
             entries.append((kind, f"{sign.word}: {bytes_text(data.totals[kind])}"))
         elif kind in used:
             entries.append((kind, sign.word))
+    if kernel_marks(data, columns.scale):
+        entries.append(("kernel block", data.kernel_words))
+    labels = [*columns.legend, *(label for *_, label in columns.labels)]
+    labels += [label for line in lines for *_, label in line.labels]
+    if any(re.search(r"[ \u00a0]\+\d", label) for label in labels):
+        entries.append(("+n", "and n more layers on the same bytes"))
     return entries
 
 
@@ -87,7 +94,13 @@ def _draw_key(sheet: Sheet, entries: list[tuple[str, str]], top: float) -> None:
     for index, (kind, words) in enumerate(entries):
         x = 0.15 + (index // half) * (WIDTH_INCHES / 2)
         y = top + (index % half) * 0.24
+        sheet.text(x + 0.4, y + 0.09, words)
+        if kind == "+n":
+            sheet.text(x + 0.15, y + 0.09, kind, align="center")
+            continue
+        if kind == "kernel block":
+            kernel_mark(sheet, x + 0.15, y, 0.18)
+            continue
         sign = owner_sign(0) if kind == "kept" else SIGNS[kind]
         sheet.box(x, y, 0.3, 0.18, sign, edge=HAIR)
         sheet.glyph(x + 0.15, y + 0.09, SIGNS[kind], 0.09, clear=0.14)
-        sheet.text(x + 0.4, y + 0.09, words)

@@ -32,3 +32,16 @@ def bracket(sheet: Sheet, x: float, y: float, width: float, height: float) -> No
         ]
         sheet.stroke(shape, PAPER, 3.6, over=4)
         sheet.stroke(shape, INK, 2.0, over=5)
+
+
+def kernel_marks(data: MemoryMapData, scale: float) -> tuple[int, ...]:
+    """The columns of the kernel blocks' edges, if marks at this scale (inches a byte) stand apart; else none."""
+    edges = data.kernel_edges
+    close = min((b - a for a, b in zip(edges, edges[1:], strict=False)), default=1) * scale < 0.04
+    return () if close else edges
+
+
+def kernel_mark(sheet: Sheet, x: float, y: float, height: float) -> None:
+    """A thin mark in a row where a kernel block ends."""
+    sheet.stroke([(x, y), (x, y + height)], PAPER, 2.2, over=1)
+    sheet.stroke([(x, y), (x, y + height)], INK, 0.9, over=2)
