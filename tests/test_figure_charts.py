@@ -21,6 +21,7 @@ from kvzero.workbook.figures import (
     timeline,
 )
 from kvzero.workbook.figures.charts import stairs
+from kvzero.workbook.figures.style import Sheet
 
 
 def test_bars_over_a_limit_say_so():
@@ -89,3 +90,37 @@ def test_history_is_in_order_and_can_be_looked_up():
     assert len({step.source for step in EVENTS}) == len(EVENTS)
     assert {step.source for step in EVENTS} <= set(history_timeline().words)
     assert len(history_text().splitlines()) == len(EVENTS)
+
+
+def test_numbers_with_a_unit_stand_to_the_right(monkeypatch):
+    drawn = {}
+    real = Sheet.text
+
+    def noted(sheet, x, y, words, points=9.0, colour="#000000", align="left", bold=False):
+        drawn[words] = align
+        real(sheet, x, y, words, points, colour, align, bold)
+
+    monkeypatch.setattr(Sheet, "text", noted)
+    rows = [["kvzero", "1.02 x", "0.533%", "8.4 KiB", "1,234", "64 x 1", "3 misses"],
+            ["old", "17.77 x", "✗ 12%", "900 B", "-0.5", "16 x 8", "none"]]  # fmt: skip
+    table(["who", "times", "share", "size", "change", "shape", "outcome"], rows, "…")
+    aligned = [{drawn[row[column]] for row in rows} for column in range(7)]
+    assert aligned == [{"left"}, {"right"}, {"right"}, {"right"}, {"right"}, {"left"}, {"left"}]
+
+
+def test_an_axis_that_starts_near_zero_starts_at_zero():
+    words = sweep([("a", [(20, 0), (240, 60)])], "…", x_label="requests", y_label="percent").words
+    assert words.count("0") == 2, "on both axes"
+    words = sweep([("a", [(200, 0), (240, 60)])], "…", x_label="requests", y_label="percent").words
+    assert words.count("0") == 1
+
+
+def test_few_points_are_marked_and_many_are_not():
+    def inked(count: int) -> int:
+        points = [(x, 5) for x in range(count)]
+        flat = [(0, 5), (count - 1, 5)] * 11  # the same line, of too many points to mark
+        pixels = [picture(sweep([("a", each)], "…", x_label="x", y_label="y")) for each in (points, sorted(flat))]
+        marked, plain = (int((np.asarray(each) < 250).sum()) for each in pixels)
+        return marked - plain
+
+    assert inked(20) > 500 > inked(21) == 0

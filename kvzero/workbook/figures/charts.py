@@ -36,6 +36,7 @@ SERIES = (
     Sign("", "", VERMILION, "----", "#ffe0cc", PAPER),
 )
 DASHES = ("-", "--", ":", "-.")
+MARKED = 20  # a line of up to so many points shows them
 UNDER = -15  # grid lines lie under the bars
 
 
@@ -143,7 +144,8 @@ def sweep(
             so that nothing slopes.
 
     Returns:
-        A figure 9 inches wide. An axis whose values are whole has whole numbers on it.
+        A figure 9 inches wide. An axis whose values are whole has whole numbers on it; one that starts near 0
+        starts at 0. Up to 20 points of a line are marked, so that they can be told from what lies between them.
     """
     title = title_lines(sentence, WIDTH_INCHES - 0.3)
     top = 0.5 + 0.19 * len(title) + 0.2 * len(flips)
@@ -158,6 +160,8 @@ def sweep(
     if steps:
         every = [x for _, points in lines for x, _ in points]
         x_low, x_high = min([x_low, *every]), max([x_high, *every])
+    if 0 < x_low <= 0.1 * x_high:
+        x_low = 0
     left, right = 0.35 + text_width(number_text(y_high)), WIDTH_INCHES - 0.35
 
     def place(x: float, y: float) -> tuple[float, float]:
@@ -183,7 +187,7 @@ def sweep(
     for index, (name, points) in enumerate(lines):
         colour, dash = SERIES[index % len(SERIES)].fill, DASHES[index % 4]
         sheet.stroke([place(*point) for point in points], colour, 2.4, dash, over=4)
-        for point in series[index][1] if steps else ():
+        for point in series[index][1] if steps or len(points) <= MARKED else ():
             sheet.glyph(*place(*point), Sign("", ".", colour, ink=colour), 0.22)
         if len(series) == 1:
             continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from matplotlib.figure import Figure
@@ -12,8 +13,14 @@ from .style import BODY_POINTS, HAIR, INK, WIDTH_INCHES, Sheet, Sign, text_width
 MARGIN, LEAST_WIDTH = 0.15, 6.5
 
 
+# A number as words: a sign, digits, and a unit that a column of numbers carries.
+NUMBER = re.compile(
+    r"(✗ )?[-+−]?(\d[\d,]*(\.\d+)?(e[-+]?\d+)?|inf|nan) ?(%|x|×|[KMGT]i?B|B|[mµn]?s|[GT]B/s)?", re.IGNORECASE
+)
+
+
 def table(header: Sequence[str], rows: Sequence[Sequence[object]], sentence: str) -> Figure:
-    """Draw a small table: numbers to the right, words to the left, a cell beginning with ✗ in red.
+    """Draw a small table: numbers (a unit may follow) to the right, words to the left, a cell beginning with ✗ in red.
 
     Args:
         header: names of the columns.
@@ -34,7 +41,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[object]], sentence: str
         if index % 2 == 0 and index:
             sheet.box(MARGIN, y - 0.14, right - MARGIN, 0.28, Sign("", "", "#f4f6f8"))
         for column, words in enumerate(row):
-            numeric = all(isinstance(source[column], (int, float)) for source in rows)
+            numeric = all(_is_number(source[column]) for source in rows)
             at, align = (x + widths[column] - 0.15, "right") if numeric else (x + 0.08, "left")
             colour = "#a63c00" if words.startswith("✗") else INK
             bold = index == 0 or words.startswith("✗")
@@ -86,6 +93,10 @@ def table_text(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     return "\n".join(
         "  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip() for row in cells
     )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) or bool(NUMBER.fullmatch(str(value)))
 
 
 def _cell(value: object) -> str:
