@@ -11,7 +11,7 @@ from kvzero import Arena, audit_plan, plan_segments
 from kvzero.specimens import PLANNERS, named
 from kvzero.workbook import packed_stride, recorded, uniform_pages
 from kvzero.workbook.era_tables import UnknownTableError, read_table, table_of
-from kvzero.workbook.sanitizer import find_sanitizer, memcheck, read_report
+from kvzero.workbook.sanitizer import RETURNED, find_sanitizer, memcheck, read_report
 from kvzero.workbook.toy import make_geometry
 
 ORDERS = (packed_stride.first_block_first, packed_stride.last_block_first, packed_stride.lowest_id_first)
@@ -89,8 +89,31 @@ def test_the_recorded_measurement_is_of_the_bytes_it_names():
 
 def test_a_report_without_a_summary_is_no_verdict():
     assert not read_report("no verdict within 90 s").finished
-    clean = read_report("========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors")
+    clean = read_report(f"========= COMPUTE-SANITIZER\n{RETURNED}\n========= ERROR SUMMARY: 0 errors")
     assert (clean.finished, clean.errors, clean.invalid_writes, clean.first) == (True, 0, 0, "")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "========= Error: Device not supported.\nRuntimeError: CUDA error 999\n========= ERROR SUMMARY: 3 errors",
+        "========= Error: process didn't terminate successfully\n========= ERROR SUMMARY: 0 errors",
+        f"========= Error: Device not supported.\n{RETURNED}\n========= ERROR SUMMARY: 0 errors",
+    ],
+)
+def test_a_tool_that_cannot_work_here_gives_no_verdict(said):
+    report = read_report(said)
+    assert not report.finished and report.first.startswith("Error: ")
+
+
+@pytest.mark.timeout(60)
+def test_memcheck_ends_the_target_with_the_tool(tmp_path, monkeypatch):
+    fake = tmp_path / "compute-sanitizer"
+    fake.write_text("#!/bin/sh\nsleep 300 &\nwait\n")  # the target holds the pipe, and outlives the tool
+    fake.chmod(fake.stat().st_mode | stat.S_IEXEC)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    (report,) = memcheck([{}], timeout_s=0.5)
+    assert not report.finished and report.first == "no verdict within 0.5 s"
 
 
 def test_memcheck_runs_one_child_a_case_and_reads_its_report(tmp_path, monkeypatch):
