@@ -15,7 +15,7 @@ from kvzero import geometries
 from kvzero.audit import audit_plan
 from kvzero.plan import plan_segments
 from kvzero.specimens import planner
-from kvzero.workbook.figures import atlas, memory_map, memory_map_data
+from kvzero.workbook.figures import atlas, map_text, memory_map, memory_map_data
 from kvzero.workbook.toy import make_geometry
 
 
@@ -58,6 +58,9 @@ def test_a_page_that_the_window_cuts_is_not_measured_by_its_rest():
     assert "page of 0 indexer k_cache g1: 8,448 B" in words
     assert not [line for line in words if "9,728" in line]
     assert sizes(words, "block stride") == {184_320}
+    text = map_text(shown)
+    assert "page of 0 indexer k_cache g1: 8,448 B, block stride 184,320 B" in text.splitlines()
+    assert "bytes 139,968 to 184,320 (around the first pad) of 184,320 bytes a block" in text
 
 
 def test_a_plan_is_measured_by_its_segments_and_a_layout_by_its_pages():
@@ -107,5 +110,6 @@ def test_kernel_blocks_have_marks():
     page = pool.layers[0].page_bytes
     edges = {layer * page + part * page // 4 for layer in range(2) for part in range(1, 4)}
     assert set(shown.kernel_edges) == edges
+    assert "kernel block: 4 of 16 B in each block" in map_text(shown).splitlines()
     assert "edge of a kernel block: 4 of 16 B in each block" in memory_map(pool).words
     assert not [line for line in memory_map(make_geometry()).words if "kernel block" in line]

@@ -160,7 +160,7 @@ def sweep(
     if steps:
         every = [x for _, points in lines for x, _ in points]
         x_low, x_high = min([x_low, *every]), max([x_high, *every])
-    if 0 < x_low <= 0.1 * x_high:
+    if 0 < x_low <= x_high / 7:
         x_low = 0
     left, right = 0.35 + text_width(number_text(y_high)), WIDTH_INCHES - 0.35
 
@@ -187,7 +187,9 @@ def sweep(
     for index, (name, points) in enumerate(lines):
         colour, dash = SERIES[index % len(SERIES)].fill, DASHES[index % 4]
         sheet.stroke([place(*point) for point in points], colour, 2.4, dash, over=4)
-        for point in series[index][1] if steps or len(points) <= MARKED else ():
+        own = series[index][1]
+        upright = len({x for x, _ in own}) < len(own)  # a staircase of corners has no points to mark
+        for point in own if steps or (len(own) <= MARKED and not upright) else ():
             sheet.glyph(*place(*point), Sign("", ".", colour, ink=colour), 0.22)
         if len(series) == 1:
             continue

@@ -29,7 +29,7 @@ def map_text(data: MemoryMapData, *, columns: int = COLUMNS) -> str:
     letters = {layer: LETTERS[index % 26] for index, layer in enumerate(layers)}
     width = min(columns, high - low)
     each = f"{(high - low) / width:,.1f}".removesuffix(".0")
-    part = "" if (low, high) == (0, data.row_bytes) else f"bytes {low:,} to {high:,} of "
+    part = "" if (low, high) == (0, data.row_bytes) else f"bytes {low:,} to {high:,} ({data.window_reason}) of "
     lines = [data.sentence, f"{part}{data.row_bytes:,} bytes a block, {each} to a character; the worst of them shows"]
     before = None
     for row in data.rows:
@@ -47,8 +47,14 @@ def map_text(data: MemoryMapData, *, columns: int = COLUMNS) -> str:
         lines.append(f"{name:>14} {_row(data.beyond, 0, stretch, characters, letters, data)}")
         lines.append(f"{'':>14}  (from byte {data.beyond[0].offset_bytes:,} of storage {data.beyond[0].storage})")
     unit = data.unit_bytes
+    if data.measure:
+        stride = data.measure.stride_bytes
+        lines.append(data.measure.words + (f", block stride {stride:,} B" if stride else ""))
+    if data.kernel_words and data.kernel_edges:
+        lines.append(data.kernel_words.removeprefix("edge of a "))
     lines.append(
-        f"around byte {data.focus[1]:,} of storage {data.focus[0]}, a character is {unit} byte{'s' * (unit > 1)}"
+        f"around byte {data.focus[1]:,} of storage {data.focus[0]} ({data.focus_reason}), "
+        f"a character is {unit} byte{'s' * (unit > 1)}"
     )
     lines += _byte_lines(data, letters)
     used = {cell.kind for cell in (*data.cells, *data.beyond, *data.byte_cells)}
