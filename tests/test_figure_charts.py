@@ -101,11 +101,11 @@ def test_numbers_with_a_unit_stand_to_the_right(monkeypatch):
         real(sheet, x, y, words, points, colour, align, bold)
 
     monkeypatch.setattr(Sheet, "text", noted)
-    rows = [["kvzero", "1.02 x", "0.533%", "8.4 KiB", "1,234", "64 x 1", "3 misses"],
-            ["old", "17.77 x", "✗ 12%", "900 B", "-0.5", "16 x 8", "none"]]  # fmt: skip
-    table(["who", "times", "share", "size", "change", "shape", "outcome"], rows, "…")
-    aligned = [{drawn[row[column]] for row in rows} for column in range(7)]
-    assert aligned == [{"left"}, {"right"}, {"right"}, {"right"}, {"right"}, {"left"}, {"left"}]
+    rows = [["kvzero", "1.02 x", "0.533%", "8.4 KiB", "1,234", "64 x 1", "3 misses", 2],
+            ["old", "17.77 x", "✗ 12%", "900 B", "-0.5", "16 x 8", "none", "✗ refused"]]  # fmt: skip
+    table(["who", "times", "share", "size", "change", "shape", "outcome", "launches"], rows, "…")
+    aligned = [{drawn[str(row[column])] for row in rows} for column in range(8)]
+    assert aligned == [{"left"}, {"right"}, {"right"}, {"right"}, {"right"}, {"left"}, {"left"}, {"right"}]
 
 
 def test_an_axis_that_starts_near_zero_starts_at_zero():

@@ -41,7 +41,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[object]], sentence: str
         if index % 2 == 0 and index:
             sheet.box(MARGIN, y - 0.14, right - MARGIN, 0.28, Sign("", "", "#f4f6f8"))
         for column, words in enumerate(row):
-            numeric = all(_is_number(source[column]) for source in rows)
+            numeric = _is_numeric([source[column] for source in rows])
             at, align = (x + widths[column] - 0.15, "right") if numeric else (x + 0.08, "left")
             colour = "#a63c00" if words.startswith("✗") else INK
             bold = index == 0 or words.startswith("✗")
@@ -95,8 +95,11 @@ def table_text(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     )
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) or bool(NUMBER.fullmatch(str(value)))
+def _is_numeric(values: Sequence[object]) -> bool:
+    """Whether a column holds numbers; where one is refused, a ✗ may stand for it."""
+    numbers = [isinstance(value, (int, float)) or bool(NUMBER.fullmatch(str(value))) for value in values]
+    rest = [str(value) for value, number in zip(values, numbers, strict=True) if not number]
+    return any(numbers) and all(words.startswith("✗") for words in rest)
 
 
 def _cell(value: object) -> str:
