@@ -230,15 +230,19 @@ def _nonzero(memory, ranges: Mapping[Name, np.ndarray]) -> int:
         for storage, rows in ranges.items()
         for start, stop in rows.tolist()
     ]
-    return sum(int(part.sum()) for part in _by_device(counts))
+    return sum(_values(counts))
 
 
-def _by_device(scalars: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Stack per device, so that the host waits once for each device and not once for each range."""
-    groups: dict[torch.device, list[torch.Tensor]] = {}
-    for value in scalars:
-        groups.setdefault(value.device, []).append(value)
-    return [torch.stack(values) for values in groups.values()]
+def _values(scalars: list[torch.Tensor]) -> list[int]:
+    """The numbers in their order; the host waits once for each device and not once for each number."""
+    places: dict[torch.device, list[int]] = {}
+    for place, scalar in enumerate(scalars):
+        places.setdefault(scalar.device, []).append(place)
+    values = [0] * len(scalars)
+    for here in places.values():
+        for place, value in zip(here, torch.stack([scalars[place] for place in here]).tolist(), strict=True):
+            values[place] = value
+    return values
 
 
 def _compare(geometry, windows, control, before, after, tile_bytes: int):
@@ -246,8 +250,8 @@ def _compare(geometry, windows, control, before, after, tile_bytes: int):
     chunks = list(_tiles(windows, tile_bytes))
     unsteady_masks = [c != b for c, b in zip(control, before, strict=True)]
     changed_masks = [(b != a) & ~u for b, a, u in zip(before, after, unsteady_masks, strict=True)]
-    unsteady = sum(int(part.sum()) for part in _by_device([mask.sum() for mask in unsteady_masks]))
-    any_changed = [bool(flag) for part in _by_device([mask.any() for mask in changed_masks]) for flag in part.tolist()]
+    unsteady = sum(_values([mask.sum() for mask in unsteady_masks]))
+    any_changed = _values([mask.any() for mask in changed_masks])
     stomped, found = 0, []
     for (storage, start, stop), mask, changed in zip(chunks, changed_masks, any_changed, strict=True):
         if not changed:

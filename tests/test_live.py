@@ -20,11 +20,8 @@ from kvzero.zeroer import BlockZeroer
 
 def filled(geometry: CacheGeometry, device="cpu"):
     """A cache in use: every byte non-zero, as uint8 tensors over the storages."""
-    generator = torch.Generator().manual_seed(5)
-    return {
-        storage.id: torch.randint(1, 256, (storage.nbytes,), dtype=torch.uint8, generator=generator).to(device)
-        for storage in geometry.storages
-    }
+    options = {"dtype": torch.uint8, "device": device, "generator": torch.Generator(device).manual_seed(5)}
+    return {storage.id: torch.randint(1, 256, (storage.nbytes,), **options) for storage in geometry.storages}
 
 
 def write_ranges(memory, plan):
@@ -157,7 +154,7 @@ def test_on_a_gpu(slab):
     from kvzero.resize import with_num_blocks
 
     slab = with_num_blocks(slab, 20_000)  # 3 GB
-    memory = {key: value.to("cuda") for key, value in filled(slab).items()}
+    memory = filled(slab, "cuda")
     zeroer = BlockZeroer(plan_segments(slab), memory)
     zeroer.warmup()
     audit = audit_live(slab, memory, [7, 5_000, 19_999], write=zeroer.zero)
