@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from kvzero.intervals import as_ranges, intersect, subtract, total, union
@@ -36,6 +36,7 @@ def test_two_strides_meet_as_a_double_loop_says(a, b, num_blocks):
 
 @given(st.lists(st.tuples(st.integers(0, 100), st.integers(1, 20)), min_size=1, max_size=6), st.integers(1, 20),
        st.integers(2, 6))  # fmt: skip
+@example([(15, 8), (41, 2)], 20, 3)  # they meet only where the first one wraps round the stride
 def test_equal_strides_meet_as_a_double_loop_says(pairs, stride, num_blocks):
     disjoint = union(as_ranges([(base, base + min(span, stride)) for base, span in pairs]))
     spans = disjoint[:, 1] - disjoint[:, 0]
