@@ -1,4 +1,4 @@
-"""Charts, tables and timelines: each says its numbers, and nothing is cut off or slopes where nothing is."""
+"""Charts, tables, timelines and the display of a figure: each says its numbers, and nothing is cut off or slopes where nothing is."""
 
 from __future__ import annotations
 
@@ -9,19 +9,29 @@ from datetime import date
 import numpy as np
 from PIL import Image
 
+from kvzero.plan import plan_segments
 from kvzero.workbook.figures import (
     EVENTS,
+    GLYPHS,
+    SIGNS,
     Limit,
     bars,
+    bundle,
+    draw_memory_map,
     history_text,
     history_timeline,
+    map_text,
+    memory_map,
+    memory_map_data,
     png_bytes,
+    show,
     sweep,
     table,
     timeline,
 )
 from kvzero.workbook.figures.charts import stairs
-from kvzero.workbook.figures.style import Sheet
+from kvzero.workbook.figures.style import OWNERS, Sheet
+from kvzero.workbook.toy import make_geometry
 
 
 def test_bars_over_a_limit_say_so():
@@ -124,3 +134,43 @@ def test_few_points_are_marked_and_many_are_not():
         return marked - plain
 
     assert inked(20) > 500 > inked(21) == 0
+
+
+def test_signs_differ_without_colour():
+    kinds = [name for name in SIGNS if name != "kept"]
+    assert len({GLYPHS[name] for name in SIGNS}) == len(SIGNS), "each kind has a glyph of its own"
+    hatched = [(SIGNS[name].hatch, SIGNS[name].fill) for name in kinds]
+    assert len(set(hatched)) == len(kinds)
+    assert len({owner.hatch for owner in OWNERS}) == len(OWNERS)
+
+    def grey(colour: str) -> float:
+        red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+        return 0.299 * red + 0.587 * green + 0.114 * blue
+
+    for sign in SIGNS.values():
+        assert abs(grey(sign.fill) - grey(sign.ink)) > 60, f"{sign.word}: its glyph is legible without colour"
+
+
+def test_a_display_carries_picture_words_and_text(monkeypatch):
+    pool = make_geometry()
+    data = memory_map_data(pool, plan_segments(pool), blocks=[1])
+    bundled, metadata = bundle(draw_memory_map(data), data.sentence, map_text(data))
+    assert set(bundled) == {"text/html", "image/png", "text/plain"}
+    page = bundled["text/html"]
+    assert f'<img alt="{data.sentence}"' in page and f"<figcaption>{data.sentence}</figcaption>" in page
+    assert "block 1" in page and not re.search(r'(src|href)="(?!data:)', page)
+    assert bundled["text/plain"] == map_text(data)
+    assert metadata["image/png"]["alt"] == data.sentence and metadata["image/png"]["width"] <= 864
+
+    shown = []
+    monkeypatch.setattr("IPython.display.display", lambda *items, **options: shown.append((items, options)))
+    assert show(memory_map(pool), "A pool.") is None
+    assert len(shown) == 1 and shown[0][1]["raw"] is True, "one display, and nothing left open"
+    import matplotlib.pyplot as plt
+
+    assert plt.get_fignums() == []
+
+
+def test_html_is_escaped():
+    page = bundle(memory_map(make_geometry()), 'a < b & "c"', "x < y")[0]["text/html"]
+    assert 'alt="a &lt; b &amp; &quot;c&quot;"' in page and "x &lt; y" in page

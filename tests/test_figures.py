@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 
 import numpy as np
 import oracle
@@ -19,19 +18,14 @@ from kvzero.intervals import as_ranges, total, union
 from kvzero.plan import Plan, plan_segments
 from kvzero.specimens import planner
 from kvzero.workbook.figures import (
-    GLYPHS,
-    SIGNS,
-    bundle,
     map_text,
     memory_map,
     memory_map_data,
     page_runs,
-    show,
 )
 from kvzero.workbook.figures.atlas import STATES, Atlas
 from kvzero.workbook.figures.bands import to_cells
 from kvzero.workbook.figures.memory_map import draw_memory_map
-from kvzero.workbook.figures.style import OWNERS
 from kvzero.workbook.figures.whole_pool import planned_bytes, whole_pool_cells
 from kvzero.workbook.toy import ORDERS, ToyOptionError, make_geometry
 
@@ -266,46 +260,6 @@ def test_storages_stay_apart():
     shown = memory_map_data(pool, plan_segments(pool), blocks=[0])
     assert [band.storage for band in shown.bands] == [0, "other"]
     assert shown.totals["planned"] == plan_segments(pool).needed_bytes_per_block
-
-
-def test_signs_differ_without_colour():
-    kinds = [name for name in SIGNS if name != "kept"]
-    assert len({GLYPHS[name] for name in SIGNS}) == len(SIGNS), "each kind has a glyph of its own"
-    hatched = [(SIGNS[name].hatch, SIGNS[name].fill) for name in kinds]
-    assert len(set(hatched)) == len(kinds)
-    assert len({owner.hatch for owner in OWNERS}) == len(OWNERS)
-
-    def grey(colour: str) -> float:
-        red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
-        return 0.299 * red + 0.587 * green + 0.114 * blue
-
-    for sign in SIGNS.values():
-        assert abs(grey(sign.fill) - grey(sign.ink)) > 60, f"{sign.word}: its glyph is legible without colour"
-
-
-def test_a_display_carries_picture_words_and_text(monkeypatch):
-    pool = make_geometry()
-    data = memory_map_data(pool, plan_segments(pool), blocks=[1])
-    bundled, metadata = bundle(draw_memory_map(data), data.sentence, map_text(data))
-    assert set(bundled) == {"text/html", "image/png", "text/plain"}
-    page = bundled["text/html"]
-    assert f'<img alt="{data.sentence}"' in page and f"<figcaption>{data.sentence}</figcaption>" in page
-    assert "block 1" in page and not re.search(r'(src|href)="(?!data:)', page)
-    assert bundled["text/plain"] == map_text(data)
-    assert metadata["image/png"]["alt"] == data.sentence and metadata["image/png"]["width"] <= 864
-
-    shown = []
-    monkeypatch.setattr("IPython.display.display", lambda *items, **options: shown.append((items, options)))
-    assert show(memory_map(pool), "A pool.") is None
-    assert len(shown) == 1 and shown[0][1]["raw"] is True, "one display, and nothing left open"
-    import matplotlib.pyplot as plt
-
-    assert plt.get_fignums() == []
-
-
-def test_html_is_escaped():
-    page = bundle(memory_map(make_geometry()), 'a < b & "c"', "x < y")[0]["text/html"]
-    assert 'alt="a &lt; b &amp; &quot;c&quot;"' in page and "x &lt; y" in page
 
 
 def test_an_overrun_that_no_row_holds_is_drawn_whole():
