@@ -1,4 +1,4 @@
-"""Charts, tables, timelines and the display of a figure: each says its numbers, and nothing is cut off or slopes where nothing is."""
+"""Charts, tables, timelines and the display of a figure: each says its numbers, and nothing is cut off or slopes."""
 
 from __future__ import annotations
 
