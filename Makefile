@@ -30,7 +30,7 @@ test: $(INSTALLED)
 	$(VENV_PYTHON) -m pytest --numprocesses 2 --dist loadfile
 
 lab: $(INSTALLED)
-	$(VENV_PYTHON) -m jupyterlab notebooks
+	$(VENV_PYTHON) -m jupyterlab $(if $(filter 0,$(shell id -u)),--allow-root) notebooks
 
 site: $(INSTALLED)
 	$(VENV_PYTHON) -m kvzero run --html
