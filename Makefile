@@ -27,7 +27,7 @@ run: $(INSTALLED)
 	$(VENV_PYTHON) -m kvzero run
 
 test: $(INSTALLED)
-	$(VENV_PYTHON) -m pytest --numprocesses 2 --dist loadfile
+	$(VENV_PYTHON) -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 lab: $(INSTALLED)
 	$(VENV_PYTHON) -m jupyterlab $(if $(filter 0,$(shell id -u)),--allow-root) notebooks

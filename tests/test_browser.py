@@ -127,6 +127,9 @@ def changed(page, box, before, what: str) -> bool:
 def at_start(page, box) -> list[str]:
     """Reset an explorer with the mouse, and wait until it looks as it did when the page was opened."""
     box.get_by_role("button", name="reset").click()
+    # If it was at its start already, nothing shows when the reset is done; a move made before that is undone by it.
+    page.wait_for_timeout(250)
+    page.get_by_text("Python 3 (ipykernel) | Idle").wait_for(timeout=60_000)
     return as_opened(page, box)
 
 
