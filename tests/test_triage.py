@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from known import ENGINE_TIMES
 from strategies import engine_layouts, wild_views
 
 from kvzero import geometries, specimens
@@ -25,23 +26,6 @@ from kvzero.triage.shrink import shrink
 from kvzero.views import Segment
 from kvzero.workbook.triage import issue_text, judge_change, trial_pool
 
-# What the engine's own plan writes over what it needs, from a byte map of every block; all others 1.00.
-WRITTEN_OVER_NEEDED = {
-    "llama3_8b_bf16__BHLNC": 28.1,
-    "fp8_target_bf16_drafter_same_page__BHLNC": 26.6,
-    "gptoss_18sw_18full__BHLNC": 15.9,
-    "nvfp4__BHLNC": 15.1,
-    "int8_per_token_head__BHLNC": 14.1,
-    "numblocks1__BHLNC": 3.6,
-    "dsv4_c4_full__BLHNC": 1.71,
-    "dsv4_c4_full__BLNHC": 1.71,
-    "dsv4_mixed_ratio__BLHNC": 1.63,
-    "dsv4_mixed_ratio__BLNHC": 1.63,
-    "fp8_target_bf16_swa_drafter__BLHNC": 1.25,
-    "fp8_target_bf16_swa_drafter__BLNHC": 1.25,
-    "mla_plus_swa_draft_padded__BLHNC": 1.11,
-    "mla_plus_swa_draft_padded__BLNHC": 1.11,
-}
 OLD = ("uniform-page", "page-per-segment")
 # (file, planner) to {kind of fault: bytes}; {} is right.
 ERAS = {
@@ -80,7 +64,7 @@ def test_the_engines_own_plan_is_right_on_every_dump(name):
     report = triage(geometries.load(name))
     assert report.ok and report.engine.faults == ()
     decimals = 1 if report.engine.written_over_needed > 2 else 2
-    assert round(report.engine.written_over_needed, decimals) == WRITTEN_OVER_NEEDED.get(name, 1.0)
+    assert round(report.engine.written_over_needed, decimals) == ENGINE_TIMES.get(name, 1.0)
     assert report.text() and json.dumps(report.to_dict())
 
 

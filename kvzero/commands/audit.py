@@ -6,6 +6,8 @@ import argparse
 import json
 import os
 
+from kvzero.commands import add_command
+
 EPILOG = """\
 examples:
   kvzero audit cache.json --blocks 1,3
@@ -28,17 +30,12 @@ else), overrun (outside the storage) or written in pad; 2 for bad input or a pla
 
 def add_parser(subparsers) -> None:
     """Declares ``kvzero audit``."""
-    parser = subparsers.add_parser(
+    parser = add_command(
+        subparsers,
         "audit",
         help="what zeroing some blocks does, byte by byte",
         description="Zero some blocks of a KV cache, by arithmetic or in memory, and say what was missed or hit.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
-        "geometry",
-        metavar="GEOMETRY",
-        help="a JSON file that describes the cache, or the name of a packaged one",
     )
     parser.add_argument(
         "--blocks", default="last", metavar="LIST", help="block ids: 1,3 or 0-3 or last (default: last)"

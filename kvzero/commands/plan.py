@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 
+from kvzero.commands import add_command
+
 MAX_LISTED_SEGMENTS = 24
 
 EPILOG = """\
@@ -22,17 +24,12 @@ Exit status: 0 with a plan, 2 for bad input or a layout that is refused, with th
 
 def add_parser(subparsers) -> None:
     """Declares ``kvzero plan``."""
-    parser = subparsers.add_parser(
+    parser = add_command(
+        subparsers,
         "plan",
         help="the byte ranges that zero one block of a cache",
         description="Plan which bytes zero a block of a KV cache, and prove the plan from its layout alone.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
-        "geometry",
-        metavar="GEOMETRY",
-        help="a JSON file that describes the cache, or the name of a packaged one",
     )
     parser.add_argument("--json", action="store_true", help="print the plan as one JSON object")
     parser.set_defaults(run=run)

@@ -6,6 +6,8 @@ import argparse
 import json
 from pathlib import Path
 
+from kvzero.commands import add_command
+
 EPILOG = """\
 examples:
   kvzero triage cache.json                            the report, in plain words
@@ -27,15 +29,12 @@ old planners do not count: they are history, and find something on most layouts.
 
 def add_parser(subparsers) -> None:
     """Declares ``kvzero triage``."""
-    parser = subparsers.add_parser(
+    parser = add_command(
+        subparsers,
         "triage",
         help="what every planner does to your cache, and what to do about it",
         description="Read a cache layout, judge the engine's own plan and every older planner on it, and say it.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
-        "geometry", metavar="GEOMETRY", help="a JSON file that describes the cache, or the name of a packaged one"
     )
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
     parser.add_argument("--html", metavar="FILE", help="also write the report as one HTML page")
