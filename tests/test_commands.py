@@ -225,3 +225,11 @@ def test_as_a_program(slab):
 def test_audit_on_a_gpu(capsys, slab):
     status, data = run_json(capsys, "audit", slab, "--blocks", "98,99", "--device", "cuda")
     assert (status, data["device"], data["ok"]) == (0, "cuda", True)
+
+
+def test_a_long_run_in_the_interpreter_is_announced():
+    command = "audit dsv32_fp8_dsmla_indexer__BLHNC --planner page-per-segment --witness bytes --device cpu".split()
+    with subprocess.Popen([sys.executable, "-m", "kvzero", *command], stderr=subprocess.PIPE, text=True) as process:
+        first_line = process.stderr.readline()
+        process.kill()
+    assert first_line.startswith("1,466,074 programs in Triton's interpreter: about 24.4 minutes")

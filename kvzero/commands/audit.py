@@ -5,8 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 
 from kvzero.commands import add_command
+
+INTERPRETED_PROGRAMS_PER_SECOND = 1_000
 
 EPILOG = """\
 examples:
@@ -110,7 +113,20 @@ def _audit(args: argparse.Namespace, path: str, device):
     plan = planner(geometry)
     if device is None:
         return audit_plan(plan, geometry, blocks), plan
+    if args.planner != "kvzero" and str(device) == "cpu":
+        _say_how_long(specimens.planner(args.planner).launch(plan, len(blocks), limits=None).programs)
     return audit_bytes(geometry, blocks, planner=args.planner, device=device), plan
+
+
+def _say_how_long(programs: int) -> None:
+    """An old kernel may need a million programs, and the interpreter runs about a thousand a second."""
+    if programs > 10 * INTERPRETED_PROGRAMS_PER_SECOND:
+        minutes = programs / INTERPRETED_PROGRAMS_PER_SECOND / 60
+        print(
+            f"{programs:,} programs in Triton's interpreter: about {minutes:,.1f} minutes; "
+            "--witness arithmetic judges at once",
+            file=sys.stderr,
+        )
 
 
 def _run_ranks(args: argparse.Namespace) -> int:
