@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from . import errors
+from .comparing import judge_arena
 from .geometry import CacheGeometry
-from .intervals import as_ranges
 from .views import LayerView, Name
 
 ALIGNMENT_BYTES = 256
@@ -19,7 +19,6 @@ REDZONE_BYTES = 4096
 PERIODS_BYTES = (65_521, 65_519)
 # Buffer, canary, and the masks of one audit, per byte of storage.
 MEMORY_FACTOR = 6
-PIECE_BYTES = 1 << 30
 
 
 class Arena:
@@ -106,9 +105,7 @@ class Arena:
             UnknownBlockError: an id outside the pool.
             UnknownSelectionError, NothingSelectedError: see `CacheGeometry.select`.
         """
-        from .audit import from_masks  # the record lives there; the arena only looks at memory
-
-        return from_masks(
+        return judge_arena(
             self, block_ids, layers=layers, groups=groups, planner=planner, written_bytes=written_bytes,
             pad_allowed=pad_allowed,
         )  # fmt: skip
@@ -169,22 +166,6 @@ def canary(size_bytes: int, device: str | torch.device = "cpu", phase: int = 0) 
         table = torch.from_numpy(random.integers(0, 256, period, dtype=np.uint8)).to(device)
         parts.append(table.repeat(-(-size_bytes // period))[:size_bytes])
     return parts[0].bitwise_xor_(parts[1]).bitwise_or_(1)
-
-
-def mask_ranges(mask: torch.Tensor) -> np.ndarray:
-    """The runs of True in a one-dimensional mask, as (start, stop) ranges."""
-    if not bool(mask.any()):
-        return as_ranges([])
-    edges = [[0]] if bool(mask[0]) else []
-    # In pieces: torch lists at most 2**31 elements at once, and only the edges leave a GPU.
-    for start in range(0, len(mask) - 1, PIECE_BYTES):
-        stop = min(start + PIECE_BYTES, len(mask) - 1)
-        changes = mask[start + 1 : stop + 1] != mask[start:stop]
-        found = torch.nonzero(changes).ravel().cpu().numpy() if mask.is_cuda else np.flatnonzero(changes.numpy())
-        edges.append(found + start + 1)
-    if bool(mask[-1]):
-        edges.append([len(mask)])
-    return as_ranges(np.concatenate(edges))
 
 
 def _layer_tensor(view: LayerView, storage: torch.Tensor) -> torch.Tensor:

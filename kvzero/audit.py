@@ -6,13 +6,14 @@ Both take what is needed from naive indexing of the layer views, never from the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 
 from . import errors
-from .arena import REDZONE_BYTES, Arena, mask_ranges
+from .arena import REDZONE_BYTES, Arena
+from .comparing import checked_blocks
 from .geometry import CacheGeometry
 from .intervals import as_ranges, intersect, subtract, total, union
 from .ownership import needed_ranges, owned_within
@@ -57,7 +58,7 @@ def audit_plan(
         >>> audit.overrun_bytes, audit.stomped_bytes, audit.missed_bytes
         (112320, 0, 0)
     """
-    block_ids = _checked_blocks(geometry, block_ids)
+    block_ids = checked_blocks(geometry, block_ids)
     _check_plan(plan, geometry)
     views = geometry.select(layers, groups)
     needed = needed_ranges(views, block_ids)
@@ -123,7 +124,7 @@ def audit_bytes(
         >>> audit_bytes(named.geometry("packed-slab-51288"), [99]).ok
         True
     """
-    block_ids = _checked_blocks(geometry, block_ids)
+    block_ids = checked_blocks(geometry, block_ids)
     if planner == "kvzero":
         plan = plan_segments(geometry, layers=layers, groups=groups, absorb_pad=absorb_pad)
     else:
@@ -143,75 +144,6 @@ def audit_bytes(
         block_ids, layers=layers, groups=groups, planner=planner, pad_allowed=absorb_pad,
         written_bytes=sum(total(ranges) for ranges in issued.values()),
     )  # fmt: skip
-
-
-def from_masks(
-    arena: Arena,
-    block_ids: Sequence[int],
-    *,
-    layers: str | Sequence[str] | None,
-    groups: Sequence[Name] | None,
-    planner: str,
-    written_bytes: int | None,
-    pad_allowed: bool,
-) -> Audit:
-    """Judge what was written into an arena; see `Arena.audit`."""
-    geometry = arena.geometry
-    block_ids = _checked_blocks(geometry, block_ids)
-    views = geometry.select(layers, groups)
-    selected = {view.name for view in views}
-    ids = sorted(set(block_ids))
-    found: dict[str, dict[Name, np.ndarray]] = {kind: {} for kind in ("cleared", *KINDS)}
-    by_layer = {view.name: {"missed_bytes": 0, "stomped_bytes": 0} for view in geometry.layers}
-    needed_bytes = 0
-    for storage in geometry.storages:
-        before, changed, after = arena.changed(storage.id)
-        needed = arena.mark(views, storage.id, ids)
-        missed = needed & (arena.storages[storage.id] != 0)
-        astray = changed & ~needed
-        stomped = torch.zeros_like(astray)
-        if bool(astray.any()):
-            stomped = astray & arena.mark(geometry.layers, storage.id, None)
-        needed_bytes += int(torch.count_nonzero(needed))
-        found["cleared"][storage.id] = mask_ranges(needed & changed)
-        found["stomped"][storage.id] = mask_ranges(stomped)
-        found["missed"][storage.id] = mask_ranges(missed)
-        found["pad"][storage.id] = mask_ranges(astray & ~stomped)
-        front = mask_ranges(before) - arena.redzone_bytes
-        found["overrun"][storage.id] = np.concatenate((front, mask_ranges(after) + storage.nbytes))
-        here = [view for view in geometry.layers if view.storage == storage.id]
-        if bool(missed.any()):
-            for view in here:
-                if view.name in selected:
-                    own = arena.mark([view], storage.id, ids)
-                    by_layer[view.name]["missed_bytes"] = int(torch.count_nonzero(own & missed))
-        if bool(stomped.any()):
-            for view in here:
-                own = arena.mark([view], storage.id, None)
-                by_layer[view.name]["stomped_bytes"] = int(torch.count_nonzero(own & stomped))
-    if written_bytes is None:
-        distinct = (kind for kind in found if kind != "missed")
-        written_bytes = sum(total(ranges) for kind in distinct for ranges in found[kind].values())
-    return make_audit(
-        geometry, found, by_layer, block_ids, planner=planner, witness="bytes", device=str(arena.device),
-        needed_bytes=needed_bytes, written_bytes=written_bytes, pad_allowed=pad_allowed,
-    )  # fmt: skip
-
-
-def _checked_blocks(geometry: CacheGeometry, block_ids: Sequence[int]) -> list[int]:
-    """The ids as plain integers, from a list, an array or a tensor; raises IdTypeError or UnknownBlockError."""
-    given = block_ids.tolist() if hasattr(block_ids, "tolist") else block_ids
-    if not isinstance(given, Iterable):
-        raise errors.IdTypeError(given=f"a {type(block_ids).__name__}")
-    given = list(given)
-    for block in given:
-        if isinstance(block, bool) or not isinstance(block, (int, np.integer)):
-            raise errors.IdTypeError(given=f"a {type(block_ids).__name__} that holds a {type(block).__name__}")
-    blocks = [int(block) for block in given]
-    for block in blocks:
-        if not 0 <= block < geometry.num_blocks:
-            raise errors.UnknownBlockError(where=geometry.where, block_id=block, last_block_id=geometry.num_blocks - 1)
-    return blocks
 
 
 def _redzone_bytes(plan: Plan, geometry: CacheGeometry, issued: dict[Name, np.ndarray]) -> int:

@@ -17,6 +17,7 @@ import numpy as np
 from .geometry import CacheGeometry
 from .intervals import total
 from .ownership import owners_of_byte
+from .textmap import draw
 
 # Worst first: this order also chooses the first offender.
 KINDS = ("overrun", "stomped", "missed", "pad")
@@ -98,8 +99,6 @@ class Audit:
             columns: cells in a row; a cell shows the worst of the bytes folded into it.
             max_rows: block rows at most; the audited and the damaged blocks come first.
         """
-        from .textmap import draw
-
         return draw(self, columns=columns, max_rows=max_rows)
 
     def to_dict(self) -> dict[str, Any]:

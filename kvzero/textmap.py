@@ -10,7 +10,6 @@ import numpy as np
 from .geometry import CacheGeometry
 from .intervals import as_ranges, total, union
 from .ownership import needed_ranges
-from .report import Audit
 from .views import Name
 
 # Worst first: a cell shows the first of these that any of its bytes is.
@@ -62,8 +61,8 @@ def tracks(geometry: CacheGeometry) -> list[Track]:
     return found
 
 
-def draw(audit: Audit, *, columns: int = 48, max_rows: int = 12) -> str:
-    """The text map of an audit; see `Audit.text_map`."""
+def draw(audit, *, columns: int = 48, max_rows: int = 12) -> str:
+    """The text map of an audit (`kvzero.report.Audit`); see `Audit.text_map` for the arguments."""
     grid = _Grid(audit.geometry, columns)
     rows = _rows(audit, grid, max_rows)
     lines = [
@@ -118,7 +117,7 @@ class _Grid:
         owned = [self._count(views.get(storage.id), storage.id, 0) for storage in geometry.storages]
         self.live = np.sum(owned, axis=0) > 0
 
-    def glyphs(self, audit: Audit, block: int) -> list[str]:
+    def glyphs(self, audit, block: int) -> list[str]:
         """One glyph per cell of a block's row."""
         worst = np.full(self.columns, len(GLYPHS) - 1)
         for rank, kind in reversed(list(enumerate(GLYPHS))[:-1]):
@@ -169,7 +168,7 @@ def _below(ranges: np.ndarray, points: np.ndarray) -> np.ndarray:
     return np.where(at == 0, 0, sums[started] + inside)
 
 
-def _rows(audit: Audit, grid: _Grid, max_rows: int) -> list[int]:
+def _rows(audit, grid: _Grid, max_rows: int) -> list[int]:
     """The blocks to show: the first offender's, the audited, the damaged, then neighbours of the audited."""
     num_blocks = audit.geometry.num_blocks
     wanted: dict[int, None] = {}
@@ -197,7 +196,7 @@ def _cells(glyphs: list[str], mark: int | None) -> str:
     return "".join(gap + glyph for gap, glyph in zip(gaps, glyphs, strict=False)) + gaps[-1]
 
 
-def _outside(audit: Audit, grid: _Grid) -> list[str]:
+def _outside(audit, grid: _Grid) -> list[str]:
     """Lines for what lies in no row: before and past a storage, and pad between the tracks."""
     lines = []
     glyph = GLYPHS["overrun"][0]

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from kvzero import errors
-from kvzero.arena import Arena, canary, mask_ranges
+from kvzero.arena import Arena, canary
+from kvzero.comparing import mask_ranges
 from kvzero.geometry import CacheGeometry
 from kvzero.resize import with_num_blocks
 from kvzero.specimens import named

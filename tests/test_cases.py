@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from kvzero.arena import Arena, mask_ranges
+from kvzero.arena import Arena
 from kvzero.audit import audit_bytes, audit_plan
+from kvzero.comparing import mask_ranges
 from kvzero.geometry import CacheGeometry
 from kvzero.launch import AMD, CUDA, launch_for
 from kvzero.plan import plan_segments

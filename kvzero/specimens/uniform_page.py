@@ -75,10 +75,10 @@ def launch(plan: Plan, num_ids: int | None = None, limits: DeviceLimits | None =
     return parts.flat_launch(plan, num_ids, limits)
 
 
-def _zero_uniform(
+def zero_uniform(
     addresses,  # *int64 (segments,): where each segment's block 0 starts
     ids,  # *int64 (ids,): block ids
-    num_ids: tl.int64,
+    num_ids,  # int: without an annotation, as upstream: Triton may specialise it
     SEGMENTS: tl.constexpr,
     PAGE_WORDS: tl.constexpr,  # words of every page, and words from one block to the next
     CHUNK_WORDS: tl.constexpr,  # divides the page
@@ -94,7 +94,7 @@ def _zero_uniform(
         tl.store(words + start + tl.arange(0, CHUNK_WORDS), 0)
 
 
-_compiled, _interpreted = jit_both(_zero_uniform)
+_compiled, _interpreted = jit_both(zero_uniform)
 
 
 def write(plan: Plan, storages: Mapping[Name, torch.Tensor], block_ids: Sequence[int]) -> None:
@@ -132,19 +132,16 @@ MUST_DO = (
     ),
     MustDo(
         "packed-slab-51288", (99,),
-
         audit={"missed_bytes": 0, "stomped_bytes": 0, "pad_bytes": 256, "overrun_bytes": 112_320},
         source="#50276",
     ),
     MustDo(
         "packed-slab-51288", (98,),
-
         audit={"missed_bytes": 0, "stomped_bytes": 112_128, "pad_bytes": 448, "overrun_bytes": 0},
         source="#52709",
     ),
     MustDo(
         "dsv4_c4_mla_only__BLHNC", (3,),
-
         audit={"missed_bytes": 0, "stomped_bytes": 112_128, "pad_bytes": 448, "overrun_bytes": 0},
         source="#50276",
     ),

@@ -2,7 +2,8 @@
 
 from .judging import ENGINE, Fault, Finding, judge_planner, telling_blocks
 from .shrink import shrink
-from .sweep import MERGED, Triage, triage
+from .sweep import Triage, triage
+from .upstream import MERGED
 
 __all__ = [
     "ENGINE",

@@ -7,6 +7,7 @@ change after which this layout no longer shows it. That last is found by running
 
 from __future__ import annotations
 
+import html
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,20 +18,10 @@ from ..geometry import CacheGeometry
 from ..launch import launch_for
 from ..plan import Plan, plan_segments
 from .judging import ENGINE, Finding, judge_planner
+from .upstream import MERGED_FIRST, OPENED_BY
+from .words import advice, as_html, as_text
 
 GRAVEST_FIRST = ("overrun", "stomped", "missed", "launch", "refuses")  # silent damage before a clear stop
-# The change that opened each era; #51749 (which layers are zeroed) came a day before #52058 (the launch).
-OPENED_BY = {
-    "page-per-segment": {"": "#49704"},
-    "stride-and-span": {"": "#50276"},
-    "masked-grid": {"": "#52058", "missed": "#51749"},
-    ENGINE: {"": "#51718"},
-}
-MERGED_FIRST = "#35219"
-MERGED = {
-    "#35219": "2026-03-10", "#49704": "2026-07-24", "#50276": "2026-08-06", "#51749": "2026-08-11",
-    "#52058": "2026-08-13", "#51718": "late August 2026",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -77,20 +68,14 @@ class Triage:
 
     def text(self) -> str:
         """The report in plain words."""
-        from .words import as_text
-
         return as_text(self)
 
     def html(self, picture_png: bytes | None = None) -> str:
         """The report as one HTML page that needs nothing else."""
-        from .words import as_html
-
         return as_html(self, picture_png)
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain data, as `kvzero triage --json` prints it."""
-        from .words import advice
-
         geometry = self.geometry
         return {
             "name": geometry.name,
@@ -114,8 +99,6 @@ class Triage:
         }
 
     def _repr_html_(self) -> str:
-        import html
-
         return f'<pre class="kvzero-triage">{html.escape(self.text())}</pre>'
 
 

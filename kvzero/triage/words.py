@@ -1,4 +1,7 @@
-"""A triage as text, and as one HTML page: the words and nothing else; the numbers come from `kvzero.triage`."""
+"""A triage as text, and as one HTML page: the words and nothing else.
+
+The numbers come from the report, a `kvzero.triage.Triage`.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,12 @@ import base64
 import html
 
 from .judging import Fault, Finding
-from .sweep import MERGED, Triage
+from .upstream import MERGED
 
 NOTHING_NEWER = "no later era that is rebuilt here fixes it"
 
 
-def as_text(report: Triage) -> str:
+def as_text(report) -> str:
     """The report in plain words, for a terminal or an issue."""
     lines = [_head(report), "", _need(report), ""]
     if report.engine:
@@ -27,7 +30,7 @@ def as_text(report: Triage) -> str:
     return "\n".join(lines)
 
 
-def advice(report: Triage) -> list[str]:
+def advice(report) -> list[str]:
     """What the reader should do, most urgent first."""
     texts = []
     engine = report.engine
@@ -63,7 +66,7 @@ def advice(report: Triage) -> list[str]:
     return texts or ["Nothing: every planner is right on this layout."]
 
 
-def _head(report: Triage) -> str:
+def _head(report) -> str:
     geometry = report.geometry
     nbytes = sum(storage.nbytes for storage in geometry.storages)
     about = ", ".join(text for text in (geometry.engine, geometry.layout and f"layout {geometry.layout}") if text)
@@ -73,7 +76,7 @@ def _head(report: Triage) -> str:
     )
 
 
-def _need(report: Triage) -> str:
+def _need(report) -> str:
     plan = report.plan
     return (
         f"A fresh block needs {plan.needed_bytes_per_block:,} bytes zeroed. kvzero's plan: "
@@ -81,7 +84,7 @@ def _need(report: Triage) -> str:
     )
 
 
-def _lines(finding: Finding, report: Triage) -> list[str]:
+def _lines(finding: Finding, report) -> list[str]:
     if finding.planner == "engine":
         title = f"  {'right' if finding.ok else 'WRONG'}"
     else:
@@ -102,7 +105,7 @@ def _lines(finding: Finding, report: Triage) -> list[str]:
     return lines
 
 
-def sentence(fault: Fault, report: Triage) -> str:
+def sentence(fault: Fault, report) -> str:
     """One fault in plain words, with its numbers."""
     if fault.kind == "refuses":
         return f"refuses at start: {fault.error['message']}"
@@ -172,7 +175,7 @@ img {{ max-width: 100%; }} </style></head><body>
 """
 
 
-def as_html(report: Triage, picture_png: bytes | None = None) -> str:
+def as_html(report, picture_png: bytes | None = None) -> str:
     """The report as one HTML page without any outside reference.
 
     Args:
@@ -199,7 +202,7 @@ def as_html(report: Triage, picture_png: bytes | None = None) -> str:
     )
 
 
-def _row(finding: Finding, report: Triage) -> str:
+def _row(finding: Finding, report) -> str:
     name = "the engine's own plan" if finding.planner == "engine" else f"{finding.planner}, {finding.era}"
     cells = [name, "right" if finding.ok else "WRONG", _cost(finding) if finding.segments else "-"]
     said = "<br>".join(html.escape(line.strip()) for line in _lines(finding, report)[1:]) or "-"

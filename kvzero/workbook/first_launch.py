@@ -18,13 +18,16 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from ..binding import BoundStorages
-from ..kernel import BY_VALUE, COUNTED, IN_ARRAY, VALUES, zero_tiles_interpreted
+from ..kernel import BY_VALUE, COUNTED, IN_ARRAY, VALUES, jit_both, zero_tiles_interpreted
 from ..plan import Plan
 from ..specimens import parts
+from ..specimens.uniform_page import zero_uniform
 from ..targets import CpuTarget, Job
 from .figures.timeline import Event
-from .zero_uniform import plain_count, specialised
 
+# The signature (which argument is a pointer, a number, a constant) is the one that the compile log of #47546 shows.
+specialised, _ = jit_both(zero_uniform)
+plain_count, _ = jit_both(zero_uniform, do_not_specialize=["num_ids"])
 KERNELS = {"as of #35219": specialised, "as of #49903": plain_count}
 ALIGNMENT = 16
 HOPPER = GPUTarget("cuda", 90, 32)
