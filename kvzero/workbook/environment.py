@@ -8,6 +8,7 @@ import platform
 from dataclasses import dataclass
 from importlib.metadata import version
 
+from kvzero import __version__
 from kvzero.errors import DeviceNotAvailableError
 
 DEVICES = ("auto", "cpu", "cuda")
@@ -86,6 +87,8 @@ def environment_card(device: str) -> EnvironmentCard:
     else:
         name, kernel = platform.machine(), "kernel run by Triton's interpreter"
     versions = {"Python": platform.python_version()}
-    versions |= {package: version(package) for package in ("torch", "triton", "numpy", "kvzero")}
+    versions |= {package: version(package) for package in ("torch", "triton", "numpy")}
+    # The package may run from its folder, where nothing has installed it.
+    versions["kvzero"] = __version__
     today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
     return EnvironmentCard(device, name, kernel, versions, today)
