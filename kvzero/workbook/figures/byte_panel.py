@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .atlas import UNITS_PER_LINE, Cell
 from .map_data import MemoryMapData
@@ -10,6 +10,7 @@ from .panel import LEFT, RIGHT, bracket, owner_text
 from .style import INK, PAPER, SIGNS, SMALL_POINTS, SOFT, WIDTH_INCHES, Sheet, Sign, owner_sign, text_width
 
 FLAG = 0.05
+MOST_PUSH = 0.1  # inches; a label that would stand farther from its bytes is left out
 
 
 @dataclass(frozen=True)
@@ -26,28 +27,67 @@ class ByteLine:
         return 0.42 if self.labels else 0.25
 
 
+@dataclass(frozen=True)
+class Run:
+    """Bytes of one line that one owner has in one block: where they are drawn (inches), and who that is."""
+
+    left: float
+    right: float
+    owner: str
+    where: str  # ", block 7", or nothing where no block is
+    is_pad: bool
+
+
 def byte_lines(data: MemoryMapData, most: int) -> list[ByteLine]:
     """Cut the byte panel's cells into lines, and place a label, of at most `most` names, where the owner changes."""
     line, found = data.unit_bytes * UNITS_PER_LINE, []
-    scale = (RIGHT - LEFT) / line
     said = ("", "")  # the owner and the block of the last label
     for low in range(data.byte_cells[0].start_bytes, data.byte_cells[-1].end_bytes, line):
-        pieces, labels, free = [], [], 0.0
-        for cell in data.byte_cells:
-            a, b = max(cell.start_bytes, low), min(cell.end_bytes, low + line)
-            if a >= b:
-                continue
-            pieces.append((cell, a, b))
-            where = f", block {cell.row:,}" if 0 <= cell.row < data.num_blocks and cell.layers else ""
-            owner, x = owner_text(data, cell, most), LEFT + (a - low) * scale
-            at = max(x + FLAG, free)
-            # Pushed on by the label of the same owner: the block is all that is new.
-            short = where[2:] if labels and at > x + FLAG and where and said[0] == owner else owner + where
-            if (owner, where) != said and at - x < 0.5 and at + text_width(short) < WIDTH_INCHES:
-                labels.append((at, x, short))
-                free, said = at + text_width(short) + 2 * FLAG, (owner, where)
+        cut = [(cell, max(cell.start_bytes, low), min(cell.end_bytes, low + line)) for cell in data.byte_cells]
+        pieces = [(cell, a, b) for cell, a, b in cut if a < b]
+        labels, said = line_labels(line_runs(data, pieces, low, most), said)
         found.append(ByteLine(low, pieces, labels))
     return found
+
+
+def line_runs(data: MemoryMapData, pieces: list[tuple[Cell, int, int]], low: int, most: int) -> list[Run]:
+    """The pieces of a line, joined as long as the owner and the block stay the same."""
+    scale, runs = (RIGHT - LEFT) / (data.unit_bytes * UNITS_PER_LINE), []
+    for cell, a, b in pieces:
+        where = f", block {cell.row:,}" if 0 <= cell.row < data.num_blocks and cell.layers else ""
+        run = Run(LEFT + (a - low) * scale, LEFT + (b - low) * scale, owner_text(data, cell, most), where,
+                  not cell.layers and cell.kind not in ("redzone", "overrun"))  # fmt: skip
+        if runs and (runs[-1].owner, runs[-1].where) == (run.owner, run.where):
+            run = replace(run, left=runs.pop().left)
+        runs.append(run)
+    return runs
+
+
+def line_labels(runs: list[Run], said: tuple[str, str]) -> tuple[list[tuple[float, float, str]], tuple[str, str]]:
+    """Labels of a line, as `ByteLine.labels`, and the last one's owner and block.
+
+    An owner's label ends before the next owner's begins: what the last label said already is left out of it, if need
+    be. Pad is named only where its name fits over it; its sign and the key say the same.
+    """
+    labels, free = [], 0.0
+    for index, run in enumerate(runs):
+        if (run.owner, run.where) == said:
+            continue
+        at = max(run.left + FLAG, free)
+        if run.is_pad and (at > run.left + FLAG or at + text_width(run.owner) > run.right):
+            continue
+        ways = [run.owner + run.where]
+        if run.where and run.where == said[1]:
+            ways.append(run.owner)
+        if run.where and run.owner == said[0]:
+            ways.append(run.where[2:])
+        stop = next((other.left for other in runs[index + 1 :] if not other.is_pad), WIDTH_INCHES)
+        fitting = [words for words in ways if at + text_width(words) < stop]
+        words = fitting[0] if fitting else min(ways, key=text_width)
+        if at - run.left < FLAG + MOST_PUSH and at + text_width(words) < WIDTH_INCHES:
+            labels.append((at, run.left, words))
+            free, said = at + text_width(words) + 2 * FLAG, (run.owner, run.where)
+    return labels, said
 
 
 def draw_bytes(sheet: Sheet, data: MemoryMapData, lines: list[ByteLine], top: float) -> None:

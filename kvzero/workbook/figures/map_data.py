@@ -256,8 +256,9 @@ def _sentence(geometry: CacheGeometry, plan: Plan | None, audit: Audit | None, b
     if plan is not None:
         count = geometry.num_blocks if blocks is None else len(blocks)
         where = f"all {count:,} blocks" if blocks is None else f"{count:,} block{'' if count == 1 else 's'}"
-        segments = f"{len(plan.segments):,} segment{'' if len(plan.segments) == 1 else 's'}"
-        return f"The plan of {plan.planner}: {segments} clear {bytes_text(totals['planned'])} in {where}."
+        alone = len(plan.segments) == 1
+        segments = "1 segment clears" if alone else f"{len(plan.segments):,} segments clear"
+        return f"The plan of {plan.planner}: {segments} {bytes_text(totals['planned'])} in {where}."
     owned = sum(end - start for start, end, *_ in atlas.pieces())
     pad = atlas.row_bytes - owned
     rest = f", {pad:,} of them pad" if pad else " and holds no pad"
