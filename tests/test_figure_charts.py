@@ -27,6 +27,7 @@ from kvzero.workbook.figures import (
     show,
     sweep,
     table,
+    table_text,
     timeline,
 )
 from kvzero.workbook.figures.charts import stairs
@@ -116,6 +117,17 @@ def test_numbers_with_a_unit_stand_to_the_right(monkeypatch):
     table(["who", "times", "share", "size", "change", "shape", "outcome", "launches"], rows, "…")
     aligned = [{drawn[str(row[column])] for row in rows} for column in range(8)]
     assert aligned == [{"left"}, {"right"}, {"right"}, {"right"}, {"right"}, {"left"}, {"left"}, {"right"}]
+
+
+def test_numbers_stand_to_the_right_as_text_too():
+    said = table_text(
+        ["who", "bytes", "ok", "launches"], [["old", 37_376, True, "✗ refused"], ["kvzero", 64, False, 2]]
+    )
+    assert said.splitlines() == [
+        "who      bytes  ok      launches",
+        "old     37,376  True   ✗ refused",
+        "kvzero      64  False          2",
+    ]
 
 
 def test_an_axis_that_starts_near_zero_starts_at_zero():

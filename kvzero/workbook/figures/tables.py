@@ -81,23 +81,25 @@ def _halves(words: str) -> list[list[str]]:
 
 
 def table_text(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """The same table as text.
+    """The same table as text: numbers to the right, words to the left.
 
-    >>> print(table_text(["layer", "bytes"], [["a", 37376], ["bc", 64]]))
-    layer  bytes
-    a      37,376
-    bc     64
+    >>> print(table_text(["layer", "bytes", "right"], [["a", 37376, "yes"], ["bc", 64, "no"]]))
+    layer   bytes  right
+    a      37,376  yes
+    bc         64  no
     """
     cells = [list(header), *([_cell(value) for value in row] for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
+    sides = [str.rjust if _is_numeric([row[i] for row in rows]) else str.ljust for i in range(len(header))]
     return "\n".join(
-        "  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip() for row in cells
+        "  ".join(side(word, width) for side, word, width in zip(sides, row, widths, strict=True)).rstrip()
+        for row in cells
     )
 
 
 def _is_numeric(values: Sequence[object]) -> bool:
     """Whether a column holds numbers; where one is refused, a ✗ may stand for it."""
-    numbers = [isinstance(value, (int, float)) or bool(NUMBER.fullmatch(str(value))) for value in values]
+    numbers = [bool(NUMBER.fullmatch(_cell(value))) for value in values]
     rest = [str(value) for value, number in zip(values, numbers, strict=True) if not number]
     return any(numbers) and all(words.startswith("✗") for words in rest)
 
