@@ -165,6 +165,22 @@ def test_launches_flip_where_the_specimens_raise(long, long_words, short, short_
             module.launch(plan, choice.first_refused_blocks, limits)
 
 
+def test_a_grid_of_three_dimensions_is_held_to_each():
+    """A page of one chunk too many: y and z stop at 65,535, however few the blocks are."""
+    taken, refused = (
+        launch_size_data(long_segments=1, long_words=1_024 * chunks, blocks=2) for chunks in (65_535, 65_536)
+    )
+    flat, grid, _ = taken.choices
+    assert not flat.refused and not grid.refused and grid.first_refused_blocks == 2**31
+    flat, grid, _ = refused.choices
+    assert grid.refused and grid.first_refused_blocks == 1 and not flat.refused
+    assert "65,536 programs in its third dimension, at most 65,535" in refused.sentence
+    assert "every call" in refused.text
+    assert "✗ 3-D masked grid (#52058)" in launch_size_figure(refused).words
+    with pytest.raises(GridOverflowError):
+        masked_grid.launch(masked_grid.plan(two_page_geometry(1, 1_024 * 65_536, 0, 1, 2)), 1, CUDA)
+
+
 def test_its_figure_marks_what_is_refused():
     data = launch_size_data(long_segments=91, long_words=9_344, short_segments=90, short_words=292, blocks=6_870)
     words = launch_size_figure(data).words

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import ipywidgets as widgets
 from matplotlib.figure import Figure
 
+from ...errors import GridOverflowError
 from ...geometry import CacheGeometry
 from ...launch import AMD, CUDA, DeviceLimits, launch_for
 from ...plan import Plan, plan_segments
@@ -28,8 +29,10 @@ class Choice:
         programs_per_block, programs: what it asks for in one launch.
         empty_percent: of its programs, those with nothing to write.
         launches: that it is split into; the old ones never split.
-        first_refused_blocks: the smallest number of blocks that the device refuses; None if it splits instead.
+        first_refused_blocks: the smallest number of blocks that the device refuses, 1 if every call is; None if it
+            splits instead.
         refused: whether this call is refused.
+        too_many: where every call is refused, the dimension of the grid that is too long and by how much.
     """
 
     name: str
@@ -39,6 +42,14 @@ class Choice:
     launches: int
     first_refused_blocks: int | None
     refused: bool
+    too_many: str = ""
+
+    @property
+    def refused_from(self) -> str:
+        """The smallest refused call in words."""
+        if self.first_refused_blocks is None:
+            return "never: it splits"
+        return "every call" if self.first_refused_blocks == 1 else f"from {self.first_refused_blocks:,} blocks"
 
 
 @dataclass(frozen=True)
@@ -70,9 +81,7 @@ class LaunchSize:
         return [
             [
                 choice.name, choice.programs_per_block, choice.programs, f"{choice.empty_percent:.0f} %",
-                choice.launches,
-                f"from {choice.first_refused_blocks:,} blocks" if choice.first_refused_blocks else "never: it splits",
-                "✗ refused" if choice.refused else "✓ fits",
+                choice.launches, choice.refused_from, "✗ refused" if choice.refused else "✓ fits",
             ]
             for choice in self.choices
         ]  # fmt: skip
@@ -101,7 +110,7 @@ def launch_size_data(
         long_segments, long_words: layers with the longer page, and its length in words of 4 bytes.
         short_segments, short_words: layers with the shorter page, and its length in words.
         blocks: blocks zeroed in one call.
-        device: "CUDA" (grid x below 2^31) or "AMD" (work items of a launch below 2^32).
+        device: "CUDA" (grid x below 2^31) or "AMD" (work items of a launch below 2^32); y and z at most 65,535.
 
     Raises:
         ToyOptionError: a size below 1.
@@ -153,33 +162,51 @@ def _ids_limit(limits: DeviceLimits) -> int | None:
 def _choice(name: str, module, plan: Plan, blocks: int, limits: DeviceLimits, ids_limit: int | None) -> Choice:
     launch = module.launch(plan, blocks, limits=None)
     per_block = launch.programs_per_block
-    first = (limits.max_programs // per_block if ids_limit is None else ids_limit) + 1
+    first, too_many = (limits.max_programs // per_block if ids_limit is None else ids_limit) + 1, ""
+    try:
+        module.launch(plan, 1, limits)
+    except GridOverflowError as error:
+        first = 1
+        too_many = f"{error.axis_programs:,} programs in its {error.axis}, at most {error.limit_programs:,}"
     empty = 100 * launch.empty_programs_per_block / per_block
-    return Choice(name, per_block, launch.programs, empty, 1, first, blocks >= first)
+    return Choice(name, per_block, launch.programs, empty, 1, first, blocks >= first, too_many)
 
 
 def _sentence(smallest: Choice, grid: Choice, kvzero: Choice, device: str, blocks: int) -> str:
-    first = smallest.first_refused_blocks
+    flat, masked = (
+        "at every call" if choice.first_refused_blocks == 1 else f"from {choice.first_refused_blocks:,} blocks on"
+        for choice in (smallest, grid)
+    )
     if smallest.refused and grid.refused:
+        split = f"Split into {kvzero.launches}, the" if kvzero.launches > 1 else "The"
         return (
-            f"At {blocks:,} blocks {device} refuses both old launches: the flat grid from {first:,} blocks on, the "
-            f"masked grid from {grid.first_refused_blocks:,}. Split into {kvzero.launches}, the tile table runs."
+            f"At {blocks:,} blocks {device} refuses both old launches: the flat grid {flat}, the "
+            f"masked grid {masked}. {split} tile table runs."
         )
     if smallest.refused:
         times = smallest.programs / max(grid.programs, 1)
         return (
-            f"{device} refuses the flat grid from {first:,} blocks on; at {blocks:,} the masked grid "
+            f"{device} refuses the flat grid {flat}; at {blocks:,} the masked grid "
             f"needs {times:,.1f} times fewer programs and fits."
         )
-    return f"At {blocks:,} blocks every launch fits on {device}; the flat grid is refused from {first:,} on."
+    if grid.refused:
+        why = grid.too_many or masked
+        return f"{device} refuses the masked grid ({why}); the flat grid is refused {flat}."
+    return f"At {blocks:,} blocks every launch fits on {device}; the flat grid is refused {flat}."
 
 
 def launch_size_figure(data: LaunchSize) -> Figure:
     """Draw the programs of each era's launch against the device's limit, on a logarithmic scale."""
     limit = Limit(f"{data.device}: most programs in a launch", data.limit_programs)
     title = f"{data.sentence}\n{data.inequality}"
+    # The limit that is drawn is one of programs; a dimension that is too long does not show in a bar.
+    names = [f"✗ {choice.name}" if choice.too_many else choice.name for choice in data.choices]
     return bars(
-        [(choice.name, choice.programs) for choice in data.choices], title, unit="programs", limits=[limit], log=True
+        [(name, choice.programs) for name, choice in zip(names, data.choices, strict=True)],
+        title,
+        unit="programs",
+        limits=[limit],
+        log=True,
     )
 
 
