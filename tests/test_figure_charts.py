@@ -121,12 +121,12 @@ def test_numbers_with_a_unit_stand_to_the_right(monkeypatch):
 
 def test_numbers_stand_to_the_right_as_text_too():
     said = table_text(
-        ["who", "bytes", "ok", "launches"], [["old", 37_376, True, "✗ refused"], ["kvzero", 64, False, 2]]
+        ["who", "bytes", "ok", "launches"], [["old", 37_376, True, "✗ refused"], ["kvzero", "-", False, 2]]
     )
     assert said.splitlines() == [
         "who      bytes  ok      launches",
         "old     37,376  True   ✗ refused",
-        "kvzero      64  False          2",
+        "kvzero       -  False          2",
     ]
 
 

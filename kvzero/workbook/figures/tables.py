@@ -98,10 +98,10 @@ def table_text(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 
 def _is_numeric(values: Sequence[object]) -> bool:
-    """Whether a column holds numbers; where one is refused, a ✗ may stand for it."""
+    """Whether a column holds numbers; where one is refused, a ✗ may stand for it, where none is, a dash."""
     numbers = [bool(NUMBER.fullmatch(_cell(value))) for value in values]
     rest = [str(value) for value, number in zip(values, numbers, strict=True) if not number]
-    return any(numbers) and all(words.startswith("✗") for words in rest)
+    return any(numbers) and all(words.startswith("✗") or words == "-" for words in rest)
 
 
 def _cell(value: object) -> str:
