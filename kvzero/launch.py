@@ -12,16 +12,19 @@ import numpy as np
 from .errors import LaunchTooLargeError
 
 # A GPU starts about 1.6 programs a nanosecond (H200), whatever they do: programs that write 4 KiB stay
-# ahead of the memory, shorter ones do not. Longer ones gain nothing.
+# ahead of the memory, shorter ones do not. Longer ones gain nothing. So short pages share a program.
 TILE_BYTES = 4096
 WIDE_TILE_BYTES = 8192
 LEAST_FILLED = 0.75
+LEAST_TILE_BYTES = 32
 # One warp: eight 16-byte stores to a thread, as many programs resident as a multiprocessor holds.
 WARPS_PER_PROGRAM = 1
 # The old kernels have four; limits are counted for those.
 MAX_WARPS_PER_PROGRAM = 4
 # A store that starts inside a line of the cache touches one line more, and half-written sectors at its ends.
 LINE_BYTES = 128
+# The kernel counts ids in 32 bits, and rounds their number up to a whole batch.
+MOST_IDS = 2**31 - 1 - WIDE_TILE_BYTES // LEAST_TILE_BYTES
 # The interpreter runs about 1,000 programs a second whatever their size, so its tiles are large.
 INTERPRETER_TILE_BYTES = 1 << 18
 
@@ -66,14 +69,15 @@ class Launch:
     """The programs that zero a number of blocks.
 
     Args:
-        tile_bytes: most bytes that one program writes.
+        tile_bytes: most bytes that one program writes of one block.
         store_width_bytes: alignment that the plan proves, which is the width of the narrowest store.
-        programs_per_block: programs for one block.
+        programs_per_block: programs that a call with one id has.
         empty_programs_per_block: those of them that have nothing to write.
         num_ids: block ids of the call.
         programs: programs in all, over all launches.
         launches: launches that the call is split into.
         grid: grid of the largest launch, (x, y, z).
+        ids_per_program: blocks that one program serves.
     """
 
     tile_bytes: int
@@ -84,56 +88,102 @@ class Launch:
     programs: int
     launches: int
     grid: tuple[int, int, int]
+    ids_per_program: int = 1
 
     def to_dict(self) -> dict[str, object]:
         """The same as plain data for JSON."""
         return {**asdict(self), "grid": list(self.grid)}
 
 
-def tile_bytes_for(plan, tile_bytes: int | None = None) -> int:
-    """The tile for a plan.
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """How programs share the bytes of a plan.
 
     Args:
-        plan: the plan; only its segments are read.
-        tile_bytes: the tile wanted; None takes `TILE_BYTES`, or `WIDE_TILE_BYTES` where that would leave
-            programs less than three quarters full on average.
+        tile_bytes: most bytes that one program writes of one block, a power of two.
+        step_bytes: distance between the cuts of a segment (`step_for`).
+        ids_per_program: blocks that one program writes its tile of, a power of two.
+    """
+
+    tile_bytes: int
+    step_bytes: int
+    ids_per_program: int
+
+
+def tiling_for(plan, tile_bytes: int | None = None, most_bytes: int | None = None, addresses: int = 0) -> Tiling:
+    """The tiling for a plan.
+
+    Args:
+        plan: the plan; only its segments and its number of blocks are read.
+        tile_bytes: the tile wanted, for one id a program; None takes the best known.
+        most_bytes: longest tile to take if none is wanted; None takes `TILE_BYTES`, or `WIDE_TILE_BYTES` where
+            that leaves programs less than three quarters full and saves a quarter of them.
+        addresses: the addresses of the storages, or-ed; 0 where they begin on lines.
 
     Returns:
-        A power of two, at least 32, at most what the longest segment fills.
+        The tiling; its tile is no longer than the longest segment needs. Pages so short that a program would
+        write less than three quarters of `TILE_BYTES` share one.
 
-    Example: a page of 4,224 bytes would be cut into 4,096 and 128.
+    Example: a page of 4,224 bytes would be cut into 4,096 and 128; four of 1,152 bytes share a program.
         >>> from types import SimpleNamespace as N
-        >>> page = N(base_bytes=0, block_stride_bytes=4224, span_bytes=4224)
-        >>> tile_bytes_for(N(segments=[page], num_blocks=9))
-        8192
+        >>> page, short = (N(base_bytes=0, block_stride_bytes=size, span_bytes=size) for size in (4224, 1152))
+        >>> tiling_for(N(segments=[page], num_blocks=9))
+        Tiling(tile_bytes=8192, step_bytes=8192, ids_per_program=1)
+        >>> tiling_for(N(segments=[short], num_blocks=9))
+        Tiling(tile_bytes=2048, step_bytes=2048, ids_per_program=4)
     """
     spans = [segment.span_bytes for segment in plan.segments]
+    total = sum(spans)
+
+    def programs(step_bytes: int) -> int:
+        return sum(-(-span // step_bytes) for span in spans)
+
+    longest = tile_bytes or most_bytes
+    if longest is None:
+        few, many = (programs(step_for(plan, size, addresses)) for size in (WIDE_TILE_BYTES, TILE_BYTES))
+        sparse = total < LEAST_FILLED * TILE_BYTES * many
+        longest = WIDE_TILE_BYTES if sparse and few < LEAST_FILLED * many else TILE_BYTES
+    tile = LEAST_TILE_BYTES
+    while tile < longest and step_for(plan, tile, addresses) < max(spans):
+        tile *= 2
+    step = step_for(plan, tile, addresses)
+    ids = 1
     if tile_bytes is None:
-        programs = sum(-(-span // step_for(plan, TILE_BYTES)) for span in spans)
-        filled = sum(spans) / (programs * TILE_BYTES)
-        tile_bytes = TILE_BYTES if filled >= LEAST_FILLED else WIDE_TILE_BYTES
-    return min(tile_bytes, max(32, 1 << (max(spans) - 1).bit_length()))
+        mean_bytes = total / programs(step)
+        while ids * mean_bytes < LEAST_FILLED * TILE_BYTES and 2 * ids * tile <= WIDE_TILE_BYTES:
+            ids *= 2
+    return Tiling(tile, step, ids)
 
 
-def lies_apart(plan) -> bool:
-    """Whether each segment's blocks lie in a range of their own, as when every layer is an array of blocks.
+def strips(plan) -> np.ndarray:
+    """Which segments lie interleaved: those whose blocks share a range of memory have one number.
 
-    Then programs go segment by segment, so that addresses ascend with the ids; where blocks hold the pages of
-    several segments side by side, they go block by block.
+    Programs go strip by strip, so that addresses ascend with the ids where every layer is an array of blocks, and
+    the pages of one block are written together where blocks hold several.
+
+    Args:
+        plan: the plan.
+
+    Returns:
+        int64, shape (segments,): numbers from 0, ascending with the storage and the base.
 
     Example:
         >>> from types import SimpleNamespace as N
         >>> pages = [N(storage=0, base_bytes=base, block_stride_bytes=64, span_bytes=64) for base in (0, 640)]
-        >>> lies_apart(N(segments=pages, num_blocks=10)), lies_apart(N(segments=pages, num_blocks=11))
-        (True, False)
+        >>> strips(N(segments=pages, num_blocks=10)).tolist(), strips(N(segments=pages, num_blocks=11)).tolist()
+        ([0, 1], [0, 0])
     """
-    ends: dict[object, int] = {}
-    for segment in sorted(plan.segments, key=lambda segment: segment.base_bytes):
-        if segment.base_bytes < ends.get(segment.storage, 0):
-            return False
+    place = {storage: index for index, storage in enumerate(dict.fromkeys(each.storage for each in plan.segments))}
+    strip = np.zeros(len(plan.segments), dtype=np.int64)
+    number, storage, end = -1, None, 0
+    ascending = sorted(enumerate(plan.segments), key=lambda item: (place[item[1].storage], item[1].base_bytes))
+    for index, segment in ascending:
+        if segment.storage != storage or segment.base_bytes >= end:
+            number, storage, end = number + 1, segment.storage, 0
         extent = (plan.num_blocks - 1) * segment.block_stride_bytes + segment.span_bytes
-        ends[segment.storage] = segment.base_bytes + extent
-    return True
+        end = max(end, segment.base_bytes + extent)
+        strip[index] = number
+    return strip
 
 
 def step_for(plan, tile_bytes: int, addresses: int = 0) -> int:
@@ -189,24 +239,25 @@ def tile_rows(plan, step_bytes: int) -> np.ndarray:
     return np.stack([segment, offset, np.minimum(left, step_bytes), ends], axis=1).astype(np.int64)
 
 
-def ids_per_launch(programs_per_block: int, limits: DeviceLimits = CUDA) -> int:
+def ids_per_launch(programs_per_block: int, limits: DeviceLimits = CUDA, ids_per_program: int = 1) -> int:
     """How many block ids fit into one launch; raises `LaunchTooLargeError` where not even one does."""
     fits = limits.max_programs // programs_per_block
     if fits == 0:
         raise LaunchTooLargeError(
             programs_per_block=programs_per_block, limit_programs=limits.max_programs, device=limits.name
         )
-    return fits
+    # Whole batches, whose number a 32-bit integer holds.
+    return min(fits, MOST_IDS // ids_per_program) * ids_per_program
 
 
 def launch_for(plan, num_ids: int | None = None, limits: DeviceLimits = CUDA, tile_bytes: int | None = None) -> Launch:
-    """The launches that zero `num_ids` blocks of a plan; one program for each (block, tile), and no other.
+    """The launches that zero `num_ids` blocks of a plan: programs for every tile of every block, and no other.
 
     Args:
         plan: the plan; its storages are taken to begin on 128-byte lines, as allocators give them.
         num_ids: block ids of the call; None means every block of the pool.
         limits: limits of the device.
-        tile_bytes: bytes of a tile; None takes the default, or less where all segments are shorter.
+        tile_bytes: bytes of a tile; None takes the best known.
 
     Returns:
         The `Launch`.
@@ -219,17 +270,18 @@ def launch_for(plan, num_ids: int | None = None, limits: DeviceLimits = CUDA, ti
         6870000
     """
     num_ids = plan.num_blocks if num_ids is None else num_ids
-    tile_bytes = tile_bytes_for(plan, tile_bytes)
-    rows = tile_rows(plan, step_for(plan, tile_bytes))
-    per_block = len(rows)
-    fits = ids_per_launch(per_block, limits)
+    tiling = tiling_for(plan, tile_bytes)
+    rows = tile_rows(plan, tiling.step_bytes)
+    per_block, batch = len(rows), tiling.ids_per_program
+    fits = ids_per_launch(per_block, limits, batch)
     return Launch(
-        tile_bytes=tile_bytes,
+        tile_bytes=tiling.tile_bytes,
         store_width_bytes=plan.alignment_bytes,
         programs_per_block=per_block,
         empty_programs_per_block=int((rows[:, NBYTES] <= 0).sum()),
         num_ids=num_ids,
-        programs=per_block * num_ids,
+        programs=per_block * -(-num_ids // batch),
         launches=-(-num_ids // fits),
-        grid=(per_block * min(num_ids, fits), 1, 1),
+        grid=(per_block * -(-min(num_ids, fits) // batch), 1, 1),
+        ids_per_program=batch,
     )

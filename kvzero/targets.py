@@ -8,7 +8,7 @@ import weakref
 import numpy as np
 import torch
 
-from . import launch as tiling
+from . import launch
 from .binding import BoundStorages
 from .errors import IdTypeError, StorageDeviceError
 from .idring import IdRing
@@ -48,32 +48,31 @@ class Job:
         self.plan = plan
         self.num_blocks = plan.num_blocks
         self.bytes_per_block = plan.bytes_per_block
-        self.tile_bytes = tiling.tile_bytes_for(plan, tile_bytes or target.tile_bytes)
-        self.apart = tiling.lies_apart(plan)
         addresses = np.array([bound.addresses[each.storage] for each in plan.segments], dtype=np.uint64)
         address_bits = int(np.bitwise_or.reduce(addresses))
-        self.step_bytes = tiling.step_for(plan, self.tile_bytes, address_bits)
-        table = tile_table(plan, addresses, self.step_bytes, self.apart)
+        tiling = launch.tiling_for(plan, tile_bytes, target.most_bytes, address_bits)
+        table = tile_table(plan, addresses, tiling.step_bytes)
         self.num_tiles = len(table)
-        self.ids_per_launch = tiling.ids_per_launch(self.num_tiles, target.limits)
+        self.ids_per_program = tiling.ids_per_program
+        self.ids_per_launch = launch.ids_per_launch(self.num_tiles, target.limits, self.ids_per_program)
         # A storage that starts at an odd address narrows the stores, whatever the plan's numbers divide by.
         low_bits = address_bits | plan.alignment_bytes
         self.store_width_bytes = low_bits & -low_bits
-        self.constants = {
-            "TILE_BYTES": self.tile_bytes,
-            "STEP_BYTES": self.step_bytes,
-            "STORE_WIDTH": self.store_width_bytes,
-            "APART": self.apart,
-        }
+        # Of the kernel, in its order.
+        self.constants = tiling.tile_bytes, tiling.step_bytes, self.store_width_bytes, self.ids_per_program
         self.table = torch.from_numpy(table).to(bound.device)
         self.table_address = self.table.data_ptr()
+
+    def programs(self, num_ids: int) -> int:
+        """Programs of a launch for so many ids."""
+        return self.num_tiles * -(-num_ids // self.ids_per_program)
 
 
 class CpuTarget:
     """Runs the kernel through the interpreter, which returns when everything is written."""
 
-    tile_bytes = tiling.INTERPRETER_TILE_BYTES
-    limits = tiling.CUDA
+    most_bytes = launch.INTERPRETER_TILE_BYTES
+    limits = launch.CUDA
 
     def __init__(self) -> None:
         self._refused = torch.zeros(2, dtype=torch.int64)
@@ -82,10 +81,9 @@ class CpuTarget:
         ids = checked_ids(block_ids, job.plan)
         for start in range(0, len(ids), job.ids_per_launch):
             part = torch.from_numpy(ids[start : start + job.ids_per_launch].copy())
-            zero_tiles_interpreted[(len(part) * job.num_tiles,)](
-                job.table, part, self._refused, job.num_tiles, len(part), job.num_blocks, *[0] * VALUES,
-                **job.constants, IDS=IN_ARRAY,
-            )  # fmt: skip
+            zero_tiles_interpreted[(job.programs(len(part)),)](
+                job.table, part, self._refused, len(part), job.num_blocks, *[0] * VALUES, *job.constants, IN_ARRAY
+            )
 
     def warmup(self, job: Job) -> None:
         """Nothing to compile."""
@@ -100,8 +98,8 @@ class CpuTarget:
 class GpuTarget:
     """Launches the compiled kernel on the current stream of one GPU."""
 
-    tile_bytes = None
-    limits = tiling.AMD if torch.version.hip else tiling.CUDA
+    most_bytes = None
+    limits = launch.AMD if torch.version.hip else launch.CUDA
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -146,7 +144,7 @@ class GpuTarget:
                 if values is None:
                     return False
                 self._variant(job, BY_VALUE).launch(
-                    stream, job.table_address, 0, self._refused_address, job.num_tiles, num_ids,
+                    stream, job.table_address, 0, self._refused_address, job.programs(num_ids), num_ids,
                     job.num_blocks, values,
                 )  # fmt: skip
             return True
@@ -183,18 +181,18 @@ class GpuTarget:
 
     def _zero_replayable(self, job: Job, ids: ReplayableIds) -> None:
         # A captured launch cannot be split: how many ids it will have is not known yet.
-        tiling.ids_per_launch(job.num_tiles * ids.max_ids, self.limits)
+        launch.ids_per_launch(job.programs(ids.max_ids), self.limits)
         self._launch(job, _raw_stream(self.index), ids.max_ids, ids.buffer.data_ptr(), kind=COUNTED)
 
     def _launch(
         self, job: Job, stream: int, num_ids: int, ids: int, kind: int = IN_ARRAY, dtype: torch.dtype = torch.int64
     ) -> None:
         self._variant(job, kind, dtype).launch(
-            stream, job.table_address, ids, self._refused_address, job.num_tiles, num_ids, job.num_blocks
+            stream, job.table_address, ids, self._refused_address, job.programs(num_ids), num_ids, job.num_blocks
         )
 
     def _variant(self, job: Job, kind: int, dtype: torch.dtype = torch.int64) -> CompiledVariant:
-        key = (job.tile_bytes, job.step_bytes, job.store_width_bytes, job.apart, kind, dtype)
+        key = (*job.constants, kind, dtype)
         variant = self._variants.get(key)
         if variant is None:
             with self._compiling:

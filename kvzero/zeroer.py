@@ -9,9 +9,8 @@ import torch
 from .binding import BoundStorages, Memory
 from .errors import PlanMismatchError, StorageDeviceError, TileBytesError, UnknownGroupError, UnprovenPlanError
 from .ids import checked_ids
+from .launch import LEAST_TILE_BYTES
 from .targets import CpuTarget, GpuTarget, Job, ReplayableIds
-
-LEAST_TILE_BYTES = 32
 
 
 class BlockZeroer:
@@ -25,7 +24,7 @@ class BlockZeroer:
             written.
         group_plans: a plan for each cache group (`plan_segments(geometry, groups=[g])`), for `zero({g:
         ids})`.
-        tile_bytes: bytes that one program writes, a power of two of at least 32; None takes the best known.
+        tile_bytes: most bytes that one program writes, a power of two of at least 32; None takes the best known.
 
     On the CPU the kernel runs through Triton's interpreter, about 1,000 programs a second. On a GPU it runs on the
     current stream, and the call returns at once. Up to 64 ids on the host travel as kernel arguments; more go

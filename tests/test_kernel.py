@@ -23,30 +23,35 @@ from kvzero.views import Segment
 HOPPER = GPUTarget("cuda", 90, 32)
 
 
-def compiled(store_width_bytes: int, apart: bool, ids: int, tile_bytes: int = 4096, lines: bool = False):
+def compiled(store_width_bytes: int, ids_per_program: int, ids: int, tile_bytes: int = 4096, lines: bool = False):
     """The kernel compiled for a GPU that need not be here."""
     signature = {"tiles_ptr": "*i64", "ids_ptr": "*i64", "refused_ptr": "*i64"}
-    signature |= {"num_tiles": "i32", "num_ids": "i32", "num_blocks": "i64"}
+    signature |= {"num_ids": "i32", "num_blocks": "i64"}
     signature |= {f"v{i}": "i64" for i in range(VALUES)}
     step_bytes = tile_bytes if lines else tile_bytes - 128
     constants = {"TILE_BYTES": tile_bytes, "STEP_BYTES": step_bytes, "STORE_WIDTH": store_width_bytes}
-    constants |= {"APART": apart, "IDS": ids}
+    constants |= {"IDS_PER_PROGRAM": ids_per_program, "IDS": ids}
     source = ASTSource(zero_tiles_compiled, signature | dict.fromkeys(constants, "constexpr"), constants)
     return triton.compile(source, target=HOPPER, options={"num_warps": 1})
 
 
 @pytest.mark.parametrize("ids", [kernel.IN_ARRAY, kernel.COUNTED, kernel.BY_VALUE])
-@pytest.mark.parametrize("apart", [True, False])
+@pytest.mark.parametrize("shape", [(1, 4096), (4, 2048), (256, 32)])
 @pytest.mark.parametrize("lines", [True, False])
-def test_aligned_plans_get_16_byte_stores_and_no_other(lines, apart, ids):
-    stores = re.findall(r"st\.global\.(\S+)", compiled(16, apart, ids, lines=lines).asm["ptx"])
-    # The one 8-byte store reports a refused id.
-    assert stores.count("b64") == 1 and set(stores) == {"v4.b32", "b64"}
+def test_aligned_plans_get_16_byte_stores_and_no_other(lines, shape, ids):
+    ids_per_program, tile_bytes = shape
+    if tile_bytes == 32 and not lines:
+        pytest.skip("a tile of 32 bytes has no line to step by")
+    ptx = compiled(16, ids_per_program, ids, tile_bytes, lines).asm["ptx"]
+    stores = re.findall(r"st\.global\.(\S+)", ptx)
+    # The 8-byte stores report refused ids.
+    assert stores.count("cs.v4.b32") == ids_per_program * tile_bytes // 512
+    assert set(stores) == {"cs.v4.b32", "b64"}
 
 
 @pytest.mark.parametrize(("width_bytes", "narrow"), [(8, "b64"), (4, "b32"), (2, "b16"), (1, "b8")])
 def test_odd_plans_get_16_byte_stores_between_their_ends(width_bytes, narrow):
-    stores = re.findall(r"st\.global\.(\S+)", compiled(width_bytes, True, kernel.IN_ARRAY).asm["ptx"])
+    stores = re.findall(r"st\.global\.(\S+)", compiled(width_bytes, 1, kernel.IN_ARRAY).asm["ptx"])
     assert "v4.b32" in stores and set(stores) <= {"v4.b32", "b64", narrow}
 
 
@@ -65,19 +70,22 @@ def _unhinted(address_ptr, words):
 
 def test_the_fast_launch_passes_what_the_public_one_passes():
     """`CompiledKernel[grid](...)` is public; what it hands to `run` in this Triton is what our fast launch must."""
-    binary = compiled(16, True, kernel.BY_VALUE)
+    binary = compiled(16, 1, kernel.BY_VALUE)
     calls = []
     binary._run = lambda *arguments: calls.append(arguments)
     binary.module = binary.function = 1  # as if loaded: there may be no GPU here to load it on
-    arguments = (11, 12, 13, 4, 2, 64, *range(VALUES), 4096, 3968, 16, True, kernel.BY_VALUE)
+    arguments = (11, 12, 13, 2, 64, *range(VALUES), 4096, 3968, 16, 1, kernel.BY_VALUE)
     try:
         binary[(8, 1, 1)](*arguments, stream=77)
-        kernel.fast_launch(binary, 8, 77, *arguments)
+        kernel.fast_launch(binary, 11_904, 8, 77, *arguments)
     finally:
         binary.module = None
     public, fast = calls
-    # Positions 6 to 8 are a profiler's: launch metadata, and two hooks, which are empty here.
-    assert fast[:6] == public[:6] and fast[9:] == public[9:] == arguments
+    # Position 5 ends in the shared memory, of which the kernel needs none; 6 to 8 are a profiler's: launch metadata,
+    # and two hooks, which are empty here.
+    assert fast[:5] == public[:5] and fast[9:] == public[9:] == arguments
+    assert public[5] == (binary.metadata.num_warps, binary.metadata.num_ctas, binary.metadata.shared) == (1, 1, 0)
+    assert fast[5] == (1, 1, 11_904)
     assert not kernel._launch_hooks()
 
 
@@ -103,23 +111,23 @@ def test_compiled_and_interpreted_whatever_the_environment_says(setting):
     assert run.stdout.split() == ["JITFunction", "InterpretedFunction", str(setting)]
 
 
-@pytest.mark.parametrize("apart", [True, False])
+@pytest.mark.parametrize("ids_per_program", [1, 4, 32])
 @pytest.mark.parametrize("kind", [kernel.IN_ARRAY, kernel.COUNTED, kernel.BY_VALUE])
-def test_ids_outside_the_pool_are_skipped_and_counted_in_the_kernel(kind, apart):
+def test_ids_outside_the_pool_are_skipped_and_counted_in_the_kernel(kind, ids_per_program):
     spans, stride, base, num_blocks = (40, 70), 128, 3, 4
     memory = torch.full((base + num_blocks * stride + 2 * stride,), 7, dtype=torch.uint8)
     segments = [Segment(0, base, stride, spans[0]), Segment(0, base + 50, stride, spans[1])]
-    plan = SimpleNamespace(segments=segments)
+    plan = SimpleNamespace(segments=segments, num_blocks=num_blocks)
     addresses = np.full(2, memory.data_ptr(), dtype=np.uint64)
-    table = torch.from_numpy(tile_table(plan, addresses, step_bytes=16, apart=apart))
+    table = torch.from_numpy(tile_table(plan, addresses, step_bytes=16))
     ids = [3, num_blocks, 0, 2**31 - 1, num_blocks + 1]
     array = torch.tensor([len(ids) - 1, *ids] if kind == kernel.COUNTED else ids)
     values = np.zeros(2 * VALUES, dtype=np.int32)
     values[: len(ids)] = ids
     refused = torch.zeros(2, dtype=torch.int64)
-    zero_tiles_interpreted[(len(table) * len(ids),)](
-        table, array, refused, len(table), len(ids), num_blocks, *values.view(np.int64).tolist(),
-        TILE_BYTES=32, STEP_BYTES=16, STORE_WIDTH=1, APART=apart, IDS=kind,
+    zero_tiles_interpreted[(len(table) * -(-len(ids) // ids_per_program),)](
+        table, array, refused, len(ids), num_blocks, *values.view(np.int64).tolist(),
+        TILE_BYTES=32, STEP_BYTES=16, STORE_WIDTH=1, IDS_PER_PROGRAM=ids_per_program, IDS=kind,
     )  # fmt: skip
     # The count leaves out the last id; it does not reach the kernel.
     assert refused[0] == (2 if kind == kernel.COUNTED else 3) and refused[1] in ids

@@ -15,11 +15,12 @@ from kvzero.launch import (
     HEAD,
     TAIL,
     DeviceLimits,
+    Tiling,
     launch_for,
-    lies_apart,
     step_for,
-    tile_bytes_for,
+    strips,
     tile_rows,
+    tiling_for,
 )
 from kvzero.plan import plan_segments
 
@@ -85,25 +86,57 @@ def test_amd_counts_threads_over_the_whole_launch():
 
 
 @pytest.mark.parametrize(
-    ("pages", "tile_bytes"),
-    [([1], 32), ([100], 128), ([4096], 4096), ([4097], 8192), ([4224], 8192), ([41_984, 8_448], 4096), ([1152], 2048)],
+    ("pages", "tiling"),
+    [
+        ([1], (32, 16, 256)),
+        ([100], (256, 128, 32)),
+        ([1000], (2048, 1920, 4)),
+        ([1152], (2048, 2048, 4)),
+        ([2304], (4096, 4096, 2)),
+        ([4096], (4096, 4096, 1)),
+        ([4097], (8192, 8064, 1)),
+        ([4224], (8192, 8192, 1)),
+        ([41_984, 8_448], (4096, 4096, 1)),
+        ([41_984] + [1152] * 99, (4096, 4096, 2)),
+    ],
 )
-def test_the_tile_fits_the_pages(pages, tile_bytes):
-    assert tile_bytes_for(apart(4, pages)) == tile_bytes
+def test_the_tiling_fits_the_pages(pages, tiling):
+    assert tiling_for(apart(4, pages)) == Tiling(*tiling)
+
+
+@given(st.lists(st.integers(1, 9_000), min_size=1, max_size=4))
+def test_no_page_is_cut_that_a_tile_could_hold(pages):
+    plan = apart(4, pages)
+    tiling = tiling_for(plan)
+    if max(pages) <= 3968:
+        assert len(tile_rows(plan, tiling.step_bytes)) == len(pages)
+    assert tiling.ids_per_program * tiling.tile_bytes <= 8192
+
+
+def test_a_tile_that_was_asked_for_serves_one_id():
+    assert tiling_for(apart(4, [1152]), tile_bytes=512) == Tiling(512, 512, 1)
 
 
 @pytest.mark.parametrize("name", geometries.names())
 def test_no_real_dump_has_an_empty_program(name):
     plan = plan_segments(geometries.load(name))
     launch = launch_for(plan)
-    assert launch.empty_programs_per_block == 0 and launch.programs == launch.programs_per_block * plan.num_blocks
+    batches = -(-plan.num_blocks // launch.ids_per_program)
+    assert launch.empty_programs_per_block == 0 and launch.programs == launch.programs_per_block * batches
     assert launch.programs_per_block * launch.tile_bytes >= plan.bytes_per_block
     assert launch.to_dict()["grid"] == [launch.programs, 1, 1]
 
 
 def test_order_follows_the_layout():
-    assert lies_apart(plan_segments(geometries.load("gptoss_18sw_18full__LBNHC")))
-    assert not lies_apart(plan_segments(geometries.load("dsv4_c4_mla_only__BLHNC")))
+    assert strips(plan_segments(geometries.load("gptoss_18sw_18full__LBNHC"))).tolist() == list(range(18))
+    assert strips(plan_segments(geometries.load("dsv4_c4_mla_only__BLHNC"))).tolist() == [0, 0, 0, 0]
+    assert strips(apart(4, [64, 64])).tolist() == [0, 1]
+
+
+def test_whole_batches_fill_a_launch():
+    plan = apart(1_000, [1152])
+    launch = launch_for(plan, 1_000, DeviceLimits("small", max_grid_x=100, threads_per_warp=32))
+    assert (launch.ids_per_program, launch.launches, launch.grid, launch.programs) == (4, 3, (100, 1, 1), 250)
 
 
 def test_cuts_lie_on_lines_only_if_every_page_does():

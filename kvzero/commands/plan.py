@@ -48,8 +48,9 @@ def run(args: argparse.Namespace) -> int:
         return 0
     print(f"{plan.name}: {plan.num_blocks:,} blocks, {len(plan.segments):,} segments, plan {plan.digest()}")
     print(f"bytes per block: {plan.bytes_per_block:,} written, {plan.needed_bytes_per_block:,} needed")
+    blocks = f" in each of {launch.ids_per_program} blocks" if launch.ids_per_program > 1 else ""
     print(
-        f"launch for all blocks: {launch.programs:,} programs of up to {launch.tile_bytes:,} bytes, stores of "
+        f"launch for all blocks: {launch.programs:,} programs of up to {launch.tile_bytes:,} bytes{blocks}, stores of "
         f"{launch.store_width_bytes} bytes, {launch.empty_programs_per_block} empty, in {launch.launches} launch"
         f"{'es' * (launch.launches > 1)}"
     )

@@ -181,10 +181,9 @@ def interpreted_warmup(plan: Plan, storages: Mapping) -> int:
     int64, int32 = torch.int64, torch.int32
     for kind, dtype in (IN_ARRAY, int64), (IN_ARRAY, int32), (COUNTED, int64), (BY_VALUE, int64):
         ids = torch.full((2,), 0 if kind == COUNTED else -1, dtype=dtype)
-        zero_tiles_interpreted[(job.num_tiles,)](
-            job.table, ids, refused, job.num_tiles, 1, job.num_blocks, *[-1] * VALUES,
-            **job.constants, IDS=kind,
-        )  # fmt: skip
+        zero_tiles_interpreted[(job.programs(1),)](
+            job.table, ids, refused, 1, job.num_blocks, *[-1] * VALUES, *job.constants, kind
+        )
     return int(refused[0])
 
 

@@ -164,15 +164,15 @@ def store_widths(planner: str, plan: Plan) -> dict[int, int]:
         Width in bytes to how many store instructions of that width one thread has.
     """
     ptx = _compile(planner, plan).asm["ptx"]
-    stores = re.findall(r"st\.global(?:\.v(\d))?\.b(\d+)", ptx)
+    stores = re.findall(r"st\.global(?:\.cs)?(?:\.v(\d))?\.b(\d+)", ptx)
     return dict(Counter(int(lanes or 1) * int(bits) // 8 for lanes, bits in stores))
 
 
 def _compile(planner: str, plan: Plan):
     if planner == "kvzero":
         kernel, warps = zero_tiles_compiled, 1  # the width does not depend on it
-        types = ["*i64"] * 3 + ["i32", "i32", "i64"] + ["i64"] * VALUES
-        constants = [TILE_BYTES, TILE_BYTES, 16, True, IN_ARRAY]
+        types = ["*i64"] * 3 + ["i32", "i64"] + ["i64"] * VALUES
+        constants = [TILE_BYTES, TILE_BYTES, 16, 1, IN_ARRAY]
     elif planner == masked_grid.NAME:
         kernel, warps = masked_grid._compiled, 4
         types, constants = ["*i64"] * 4, [masked_grid.CHUNK_WORDS]
