@@ -104,10 +104,9 @@ def fill_fast(slot: np.ndarray, block_ids: HostIds, num_blocks: int) -> bool:
             return False
         if len(marshalled) != _HEADER_BYTES + _MARSHALLED.itemsize * len(block_ids):
             return False
-        items = np.frombuffer(marshalled, _MARSHALLED, offset=_HEADER_BYTES)
-        if not (items["kind"] == ord("i")).all():
+        if marshalled[_HEADER_BYTES :: _MARSHALLED.itemsize].count(b"i") != len(block_ids):
             return False
-        slot[:] = items["value"]
+        slot[:] = np.frombuffer(marshalled, _MARSHALLED, offset=_HEADER_BYTES)["value"]
     elif type(block_ids) is np.ndarray and block_ids.dtype == np.int64 and block_ids.ndim == 1:
         slot[:] = block_ids
     else:

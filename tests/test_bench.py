@@ -13,7 +13,7 @@ from kvzero.__main__ import main
 from kvzero.bench import run as bench
 from kvzero.bench import sets
 from kvzero.bench.sets import CANARY, BenchSet, Pool, all_sets, slabs
-from kvzero.errors import KvzeroError
+from kvzero.errors import DeviceNotAvailableError
 from kvzero.plan import plan_segments
 from kvzero.zeroer import BlockZeroer
 
@@ -61,10 +61,10 @@ def test_planning_cost_does_not_follow_the_number_of_blocks(on_cpu):
 
 def test_a_gpu_that_is_not_there_is_asked_for_in_vain(capsys, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(KvzeroError):
+    with pytest.raises(DeviceNotAvailableError):
         bench.run_bench("cuda")
     assert main(["bench", "--device", "cuda", "--json"]) == 2
-    assert "no CUDA device" in json.loads(capsys.readouterr().out)["error"]["message"]
+    assert json.loads(capsys.readouterr().out)["error"]["rule"] == "device-not-available"
 
 
 def test_the_check_of_a_configuration_sees_every_kind_of_damage():
@@ -106,7 +106,7 @@ def test_targets_are_judged_from_the_numbers():
     }
     row = {"pool": "1 storage", "num_ids": 8, "launch": "fast", "list_of_fresh": 0.3, "wrong_bytes": 0}
     tiles = {"rows": [{"wrong_bytes": 0}]}
-    report = {"sets": [fast], "tiles": tiles, "host": [row], "warmup": {"second_seconds": 0.1, "wrote_bytes": 0}}
+    report = {"sets": [fast], "tiles": tiles, "host": [row], "warmup": {"warm_cache_seconds": 0.1, "wrote_bytes": 0}}
     assert [target["held"] for target in bench._targets(report)] == [True] * 5
     slow = fast | {"of_memset": 0.94, "of_zero_": 1.1, "wrong_bytes": 1}
     dear = row | {"list_of_fresh": 0.4}
@@ -114,7 +114,7 @@ def test_targets_are_judged_from_the_numbers():
         "sets": [fast, slow],
         "tiles": tiles,
         "host": [row, dear],
-        "warmup": {"second_seconds": 2.0, "wrote_bytes": 0},
+        "warmup": {"warm_cache_seconds": 2.0, "wrote_bytes": 0},
     }
     assert [target["held"] for target in bench._targets(report)] == [False] * 5
 
@@ -146,3 +146,11 @@ def test_a_set_is_measured_and_checked_on_a_gpu(monkeypatch):
     assert result["wrong_bytes"] == result["warmup_wrote_bytes"] == 0
     assert result["bytes"] == 16 * 4_608 and all(us > 0 for us in result["us"].values())
     assert "us" in result["eras"]["masked-grid"] and result["eras"]["uniform-page"] == {"refused": "non-uniform-pages"}
+
+
+@pytest.mark.gpu
+def test_warm_up_is_measured_in_new_processes():
+    from kvzero.bench.warmup import measure_warmup
+
+    result = measure_warmup()
+    assert result["wrote_bytes"] == 0 and 0 < result["warm_cache_seconds"] < result["cold_cache_seconds"]

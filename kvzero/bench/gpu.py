@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from unittest import mock
 
 import numpy as np
@@ -25,7 +25,7 @@ LAUNCHES_PER_GRAPH = 10
 REPLAYS = 9
 SETTLE_SECONDS = 0.5
 CALLS = 300
-ROUNDS = 9
+ROUNDS = 15
 ID_COUNTS = (1, 8, 64, 1_024)
 FRESH = "fresh pinned copy and public launch"
 ELEMENTS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -58,17 +58,21 @@ def settle() -> None:
     time.sleep(SETTLE_SECONDS)
 
 
-def host_us(call: Callable[[], object]) -> float:
-    """Time until a call returns, microseconds: median of means over many calls in a row."""
-    times = []
+def host_us(calls: Mapping[str, Callable[[], object]]) -> dict[str, list[float]]:
+    """Time until a call returns, microseconds: name to its mean over many calls in a row, for each round.
+
+    The calls take turns in every round, so that a host that slows down slows all of them.
+    """
+    times = {name: [] for name in calls}
     for _ in range(ROUNDS + 1):
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        for _ in range(CALLS):
-            call()
-        times.append((time.perf_counter() - start) * 1e6 / CALLS)
+        for name, call in calls.items():
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            for _ in range(CALLS):
+                call()
+            times[name].append((time.perf_counter() - start) * 1e6 / CALLS)
     torch.cuda.synchronize()
-    return statistics.median(times[1:])
+    return {name: rounds[1:] for name, rounds in times.items()}
 
 
 def completion_us(call: Callable[[], object]) -> float:
@@ -123,11 +127,13 @@ def _measure_set(each: BenchSet) -> dict:
     zeroer.check()
     settle()
     job = zeroer._job
-    return {
+    single = {} if job.ids_per_program == 1 else {"one_id_a_program": _one_id_a_program(job, pool, block_ids)}
+    return single | {
         "name": each.name, "num_blocks": each.geometry.num_blocks, "num_ids": len(block_ids), "bytes": nbytes,
         "segments": len(plan.segments), "full_speed": each.full_speed,
-        "tile_bytes": job.tile_bytes, "store_width_bytes": job.store_width_bytes,
-        "programs": job.num_tiles * len(block_ids), "wrong_bytes": wrong, "warmup_wrote_bytes": warmup_wrote,
+        "tile_bytes": job.constants[0], "store_width_bytes": job.store_width_bytes,
+        "ids_per_program": job.ids_per_program, "programs": job.programs(len(block_ids)),
+        "wrong_bytes": wrong, "warmup_wrote_bytes": warmup_wrote,
         "us": {
             "kvzero": ours_us, "kvzero, ids shuffled": shuffled_us, "driver memset": memset_us,
             "driver memset again": memset_again_us, "torch zero_": zero_us,
@@ -136,6 +142,18 @@ def _measure_set(each: BenchSet) -> dict:
         "of_memset": statistics.mean((memset_us, memset_again_us)) / ours_us, "of_zero_": zero_us / ours_us,
         "eras": {name: _era(module, pool, block_ids) for name, module in {**PLANNERS, engine.NAME: engine}.items()},
     }  # fmt: skip
+
+
+def _one_id_a_program(job, pool: Pool, block_ids: np.ndarray) -> dict:
+    """The same tiles, but a program for each block: what short pages gain by sharing one."""
+    zeroer = BlockZeroer(job.plan, pool.storages, tile_bytes=job.constants[0])
+    pool.refill()
+    zeroer.zero(block_ids)
+    wrong = pool.wrong_bytes(block_ids)
+    settle()
+    ids = torch.from_numpy(block_ids).cuda()
+    programs = zeroer._job.programs(len(block_ids))
+    return {"programs": programs, "us": device_us(lambda: zeroer.zero(ids)), "wrong_bytes": wrong}
 
 
 def _index_fill_us(pool: Pool, ids: torch.Tensor) -> float | None:
@@ -198,14 +216,14 @@ def _measure_calls(geometry: CacheGeometry, num_ids: int, fast: bool = True) -> 
     job, target = zeroer._job, zeroer._target
     for variant in target._variants.values():
         variant.fast = variant.fast and fast
-    by_array = CompiledVariant(job.tile_bytes, job.step_bytes, job.store_width_bytes, job.apart, IN_ARRAY, torch.int64)
+    by_array = CompiledVariant(*job.constants, IN_ARRAY, torch.int64)
     by_array.fast = False
     as_list = np.random.default_rng(num_ids).permutation(geometry.num_blocks)[:num_ids].tolist()
     as_array, on_gpu = np.array(as_list), torch.tensor(as_list, device="cuda")
 
     def fresh() -> None:
         ids = torch.tensor(as_list, dtype=torch.int64, pin_memory=True).to("cuda", non_blocking=True)
-        counts = job.num_tiles, num_ids, job.num_blocks
+        counts = job.programs(num_ids), num_ids, job.num_blocks
         by_array.launch(0, job.table_address, ids.data_ptr(), target._refused_address, *counts)
 
     calls = {
@@ -219,26 +237,17 @@ def _measure_calls(geometry: CacheGeometry, num_ids: int, fast: bool = True) -> 
         pool.refill()
         call()
         wrong += pool.wrong_bytes(as_array)
-    host = {name: host_us(call) for name, call in calls.items()}
+    host = host_us(calls)
+
+    def of_fresh(name: str) -> float:
+        return statistics.median(ours / theirs for ours, theirs in zip(host[name], host[FRESH], strict=True))
+
     return {
         "pool": geometry.name, "num_ids": num_ids, "launch": "fast" if fast else "public", "wrong_bytes": wrong,
-        "host_us": host, "completion_us": {name: completion_us(call) for name, call in calls.items()},
-        "list_of_fresh": host["kvzero, list"] / host[FRESH], "array_of_fresh": host["kvzero, array"] / host[FRESH],
+        "host_us": {name: statistics.median(rounds) for name, rounds in host.items()},
+        "completion_us": {name: completion_us(call) for name, call in calls.items()},
+        "list_of_fresh": of_fresh("kvzero, list"), "array_of_fresh": of_fresh("kvzero, array"),
     }  # fmt: skip
-
-
-def measure_warmup() -> dict:
-    """Seconds of `warmup` in this process: the first, then with everything compiled."""
-    geometry = slabs("warm-up", 4_104, 4_104, 64, 4, 1)  # an alignment that no set above uses
-    pool = Pool(geometry, "cuda")
-    seconds = []
-    for _ in range(2):
-        zeroer = BlockZeroer(plan_segments(geometry), pool.storages)
-        start = time.perf_counter()
-        zeroer.warmup()
-        seconds.append(time.perf_counter() - start)
-    wrong = pool.wrong_bytes(np.empty(0, np.int64))
-    return {"first_seconds": seconds[0], "second_seconds": seconds[1], "wrote_bytes": wrong}
 
 
 def conditions() -> dict:
