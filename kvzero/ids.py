@@ -122,9 +122,8 @@ class ArgumentIds:
     """
 
     def __init__(self) -> None:
-        self._ids = np.zeros(MOST_BY_VALUE, dtype=np.int32)
-        self._unsigned = self._ids.view(np.uint32)
-        self._bytes = memoryview(self._ids).cast("B")
+        self._bytes = memoryview(bytearray(4 * MOST_BY_VALUE))
+        self._packers = [struct.Struct(f"{num_ids}I").pack_into for num_ids in range(MOST_BY_VALUE + 1)]
         self._pairs = struct.Struct(f"{VALUES}q").unpack_from
 
     def pack(self, block_ids: list[int] | np.ndarray, num_blocks: int) -> tuple[int, ...] | None:
@@ -146,17 +145,14 @@ class ArgumentIds:
         if type(block_ids) is list:
             if list(map(type, block_ids)).count(int) != num_ids:
                 return None
-            try:
-                struct.pack_into(f"{num_ids}i", self._bytes, 0, *block_ids)
-            except struct.error:
-                return None
         elif block_ids.dtype == np.int64 and block_ids.ndim == 1:
-            if _largest(block_ids.view(np.uint64)) >= num_blocks:
-                return None
-            self._ids[:num_ids] = block_ids
+            block_ids = block_ids.tolist()
         else:
             return None
-        # A negative id reads as a huge unsigned one.
-        if _largest(self._unsigned[:num_ids]) >= num_blocks:
+        if max(block_ids) >= num_blocks:
+            return None
+        try:
+            self._packers[num_ids](self._bytes, 0, *block_ids)
+        except struct.error:  # one is negative
             return None
         return self._pairs(self._bytes)

@@ -4,6 +4,7 @@ Annotations are evaluated here (no ``from __future__``): Triton reads them.
 """
 
 import os
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -217,7 +218,9 @@ class CompiledVariant:
             *self._types, 1, 1, *_NO_VALUES, *self._constants, grid=(1,), num_warps=WARPS_PER_PROGRAM
         )
         self.fast = TRITON_VERSION in FAST_LAUNCH_VERSIONS
-        self._reserved_bytes = 0 if torch.version.hip else _shared_bytes(RESIDENT_PROGRAMS)
+        if self.fast:
+            reserved_bytes = 0 if torch.version.hip else _shared_bytes(RESIDENT_PROGRAMS)
+            self._launch_fast = fast_launcher(self.kernel, reserved_bytes)
 
     def launch(
         self, stream: int, tiles: int, ids: int, refused: int, programs: int, num_ids: int, num_blocks: int,
@@ -231,26 +234,36 @@ class CompiledVariant:
             programs, num_ids, num_blocks: programs and ids of the launch; blocks of the pool.
             values: the ids, two to a number, if they go by value.
         """
-        arguments = num_ids, num_blocks, *values, *self._constants
         if self.fast and not _launch_hooks():
-            fast_launch(self.kernel, self._reserved_bytes, programs, stream, tiles, ids, refused, *arguments)
+            self._launch_fast(
+                programs, stream, tiles, ids, refused, num_ids, num_blocks, *values, *self._constants
+            )  # fmt: skip
         else:
             arrays = map(_Array, (tiles, ids, refused), self._types)
-            zero_tiles_compiled[(programs,)](*arrays, *arguments, num_warps=WARPS_PER_PROGRAM)
+            numbers = num_ids, num_blocks, *values, *self._constants
+            zero_tiles_compiled[(programs,)](*arrays, *numbers, num_warps=WARPS_PER_PROGRAM)
 
 
-def fast_launch(kernel, shared_bytes: int, programs: int, stream: int, *arguments) -> None:
+def fast_launcher(kernel, shared_bytes: int) -> Callable[..., None]:
     """What `kernel[grid](*arguments, stream=stream)` of a compiled Triton kernel ends in, without the way there.
 
     Args:
         kernel: the compiled kernel; it uses no shared memory itself.
         shared_bytes: shared memory to give to each program.
-        programs, stream: the grid, and the raw handle of the stream.
-        arguments: the kernel's, tensors as addresses.
+
+    Returns:
+        A function of the number of programs, the raw handle of the stream, and the kernel's arguments, with
+        addresses for tensors.
     """
     run = kernel.run  # first: it loads the kernel, so that `function` is known
+    function = kernel.function
     num_warps, num_ctas, _ = kernel.packed_metadata
-    run(programs, 1, 1, stream, kernel.function, (num_warps, num_ctas, shared_bytes), None, None, None, *arguments)
+    metadata = num_warps, num_ctas, shared_bytes
+
+    def launch(programs: int, stream: int, *arguments) -> None:
+        run(programs, 1, 1, stream, function, metadata, None, None, None, *arguments)
+
+    return launch
 
 
 def _shared_bytes(programs: int) -> int:

@@ -60,6 +60,8 @@ class Job:
         self.store_width_bytes = low_bits & -low_bits
         # Of the kernel, in its order.
         self.constants = tiling.tile_bytes, tiling.step_bytes, self.store_width_bytes, self.ids_per_program
+        # Compiled forms of the kernel, by where the ids come from and their type; equal ones are shared by all jobs.
+        self.variants: dict[tuple, CompiledVariant] = {}
         self.table = torch.from_numpy(table).to(bound.device)
         self.table_address = self.table.data_ptr()
 
@@ -192,11 +194,13 @@ class GpuTarget:
         )
 
     def _variant(self, job: Job, kind: int, dtype: torch.dtype = torch.int64) -> CompiledVariant:
-        key = (*job.constants, kind, dtype)
-        variant = self._variants.get(key)
+        variant = job.variants.get((kind, dtype))
         if variant is None:
+            key = (*job.constants, kind, dtype)
             with self._compiling:
-                variant = self._variants.setdefault(key, CompiledVariant(*key))
+                if key not in self._variants:
+                    self._variants[key] = CompiledVariant(*key)
+                variant = job.variants[kind, dtype] = self._variants[key]
         return variant
 
     def warmup(self, job: Job) -> None:

@@ -77,7 +77,7 @@ def test_the_fast_launch_passes_what_the_public_one_passes():
     arguments = (11, 12, 13, 2, 64, *range(VALUES), 4096, 3968, 16, 1, kernel.BY_VALUE)
     try:
         binary[(8, 1, 1)](*arguments, stream=77)
-        kernel.fast_launch(binary, 11_904, 8, 77, *arguments)
+        kernel.fast_launcher(binary, 11_904)(8, 77, *arguments)
     finally:
         binary.module = None
     public, fast = calls
