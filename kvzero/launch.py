@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from .errors import LaunchTooLargeError
+from .errors import LaunchTooLargeError, TileBytesError
 
 # A GPU starts about 1.6 programs a nanosecond (H200), whatever they do: programs that write 4 KiB stay
 # ahead of the memory, shorter ones do not. Longer ones gain nothing. So short pages share a program.
@@ -124,6 +124,9 @@ def tiling_for(plan, tile_bytes: int | None = None, most_bytes: int | None = Non
         The tiling; its tile is no longer than the longest segment needs. Pages so short that a program would
         write less than three quarters of `TILE_BYTES` share one.
 
+    Raises:
+        TileBytesError: the tile wanted is not a power of two of at least `LEAST_TILE_BYTES`.
+
     Example: a page of 4,224 bytes would be cut into 4,096 and 128; four of 1,152 bytes share a program.
         >>> from types import SimpleNamespace as N
         >>> page, short = (N(base_bytes=0, block_stride_bytes=size, span_bytes=size) for size in (4224, 1152))
@@ -132,6 +135,10 @@ def tiling_for(plan, tile_bytes: int | None = None, most_bytes: int | None = Non
         >>> tiling_for(N(segments=[short], num_blocks=9))
         Tiling(tile_bytes=2048, step_bytes=2048, ids_per_program=4)
     """
+    if tile_bytes is not None and not (
+        type(tile_bytes) is int and tile_bytes >= LEAST_TILE_BYTES and tile_bytes & (tile_bytes - 1) == 0
+    ):
+        raise TileBytesError(tile_bytes=tile_bytes, least=LEAST_TILE_BYTES)
     spans = [segment.span_bytes for segment in plan.segments]
     total = sum(spans)
 
@@ -264,6 +271,7 @@ def launch_for(plan, num_ids: int | None = None, limits: DeviceLimits = CUDA, ti
 
     Raises:
         LaunchTooLargeError: one block alone needs more programs than a launch may hold.
+        TileBytesError: the tile wanted is not a power of two of at least 32.
 
     Example:
         >>> launch_for(plan, num_ids=6870).programs        # doctest: +SKIP

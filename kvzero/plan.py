@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
@@ -32,7 +32,8 @@ class Plan:
         storages: the storages, as the geometry lists them.
         segments: in the order of storage and base.
         needed_bytes_per_block: distinct bytes that the selected views own in a block.
-        proven: True only if `plan_segments` made it; nothing else may be launched on live memory.
+        proven: True only if `plan_segments` made it, and it is unchanged; nothing else may be launched on live
+            memory. It cannot be given, and `dataclasses.replace` does not carry it over.
     """
 
     planner: str
@@ -41,7 +42,7 @@ class Plan:
     storages: tuple[Storage, ...]
     segments: tuple[Segment, ...]
     needed_bytes_per_block: int
-    proven: bool = False
+    proven: bool = field(default=False, init=False)
 
     @property
     def bytes_per_block(self) -> int:
@@ -172,15 +173,16 @@ def plan_segments(
         for start, stop in ranges.tolist()
     ]
     segments.sort(key=lambda segment: (order[segment.storage], segment.base_bytes))
-    return Plan(
+    plan = Plan(
         planner="kvzero",
         name=geometry.name,
         num_blocks=geometry.num_blocks,
         storages=geometry.storages,
         segments=tuple(segments),
         needed_bytes_per_block=needed,
-        proven=True,
     )
+    object.__setattr__(plan, "proven", True)
+    return plan
 
 
 def block_ranges(view: LayerView, geometry: CacheGeometry) -> np.ndarray:

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 import torch
 
 from .binding import BoundStorages, Memory
-from .errors import PlanMismatchError, StorageDeviceError, TileBytesError, UnknownGroupError, UnprovenPlanError
+from .errors import PlanMismatchError, StorageDeviceError, UnknownGroupError, UnprovenPlanError
 from .ids import checked_ids
-from .launch import LEAST_TILE_BYTES
 from .targets import CpuTarget, GpuTarget, Job, ReplayableIds
 
 
@@ -65,8 +64,6 @@ class BlockZeroer:
                     group_storages=[storage.id for storage in each.storages],
                     storages=[storage.id for storage in plan.storages],
                 )  # fmt: skip
-        if tile_bytes is not None and not _is_tile(tile_bytes):
-            raise TileBytesError(tile_bytes=tile_bytes, least=LEAST_TILE_BYTES)
         self._bound = BoundStorages(plan.storages, storages)
         self.device = self._bound.device
         self._target = GpuTarget(self.device) if self.device.type == "cuda" else CpuTarget()
@@ -148,7 +145,3 @@ class BlockZeroer:
     def _need_gpu(self) -> None:
         if self.device.type != "cuda":
             raise StorageDeviceError(what="the cache", device=str(self.device), expected="a GPU, for graphs")
-
-
-def _is_tile(tile_bytes: object) -> bool:
-    return type(tile_bytes) is int and tile_bytes >= LEAST_TILE_BYTES and tile_bytes & (tile_bytes - 1) == 0

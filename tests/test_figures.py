@@ -40,7 +40,7 @@ def wrong_plans(draw):
         base = segment.base_bytes + draw(st.sampled_from([0, 0, -3, 5, 40]))
         span = max(1, segment.span_bytes + draw(st.sampled_from([0, 0, -2, 7, 60])))
         segments.append(dataclasses.replace(segment, base_bytes=base, span_bytes=span))
-    wrong = dataclasses.replace(plan, planner="wrong", segments=tuple(segments), proven=False)
+    wrong = dataclasses.replace(plan, planner="wrong", segments=tuple(segments))
     blocks = draw(st.lists(st.integers(0, geometry.num_blocks - 1), min_size=1, unique=True))
     return geometry, wrong, blocks
 
@@ -126,7 +126,7 @@ def test_a_byte_in_a_hundred_thousand_blocks_is_seen():
     geometry = make_geometry(layers=200, num_blocks=100_000, tokens=16, heads=8, content=256)
     plan = plan_segments(geometry)
     late = dataclasses.replace(plan.segments[150], span_bytes=plan.segments[150].span_bytes - 1)
-    wrong = dataclasses.replace(plan, segments=(*plan.segments[:150], late, *plan.segments[151:]), proven=False)
+    wrong = dataclasses.replace(plan, segments=(*plan.segments[:150], late, *plan.segments[151:]))
     data = memory_map_data(geometry, wrong, audit_plan(wrong, geometry, [77_777]))
     assert data.totals["missed"] == 1
     fold = data.fold
@@ -268,7 +268,7 @@ def test_an_overrun_that_no_row_holds_is_drawn_whole():
     pair = make_geometry(layers=2, num_blocks=6, tokens=64, heads=1, content=[656, 132], dtype="uint8")
     right = plan_segments(pair)
     segments = [dataclasses.replace(each, span_bytes=latent, block_stride_bytes=latent) for each in right.segments]
-    wrong = dataclasses.replace(right, segments=tuple(segments), proven=False)
+    wrong = dataclasses.replace(right, segments=tuple(segments))
     audit = audit_plan(wrong, pair, [2])
     assert audit.overrun_bytes == latent
     shown = memory_map_data(pair, wrong, audit)

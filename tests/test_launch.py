@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvzero import geometries
-from kvzero.errors import LaunchTooLargeError
+from kvzero.errors import LaunchTooLargeError, TileBytesError
 from kvzero.geometry import CacheGeometry
 from kvzero.launch import (
     AMD,
@@ -115,6 +115,13 @@ def test_no_page_is_cut_that_a_tile_could_hold(pages):
 
 def test_a_tile_that_was_asked_for_serves_one_id():
     assert tiling_for(apart(4, [1152]), tile_bytes=512) == Tiling(512, 512, 1)
+
+
+@pytest.mark.parametrize("tile_bytes", [0, 16, 100, -4096, 4096.0, True])
+def test_a_tile_that_is_no_power_of_two_is_refused(tile_bytes):
+    with pytest.raises(TileBytesError) as caught:
+        launch_for(apart(4, [1152]), tile_bytes=tile_bytes)
+    assert caught.value.tile_bytes == tile_bytes and caught.value.least == 32
 
 
 @pytest.mark.parametrize("name", geometries.names())

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
+from dataclasses import replace
 
 import numpy as np
 import oracle
@@ -176,8 +179,11 @@ def test_plans_that_are_no_proof_or_of_another_pool_are_refused():
     geometry = slab()
     plan = plan_segments(geometry)
     unproven = Plan("uniform-page", plan.name, 6, plan.storages, plan.segments, plan.needed_bytes_per_block)
-    with pytest.raises(UnprovenPlanError):
-        BlockZeroer(unproven, dirty(geometry))
+    changed = replace(plan, segments=(replace(plan.segments[0], span_bytes=8), *plan.segments[1:]))
+    for each in unproven, changed, replace(plan):
+        with pytest.raises(UnprovenPlanError):
+            BlockZeroer(each, dirty(geometry))
+    assert pickle.loads(pickle.dumps(plan)) == copy.deepcopy(plan) == plan and plan.proven
     with pytest.raises(UnprovenPlanError):
         BlockZeroer(plan, dirty(geometry), group_plans={0: unproven})
     with pytest.raises(PlanMismatchError):

@@ -81,7 +81,6 @@ def unproven_plan(planner: str, geometry: CacheGeometry, segments: Iterable[Segm
         storages=geometry.storages,
         segments=tuple(segments),
         needed_bytes_per_block=sum(total(ranges) for ranges in needed.values()),
-        proven=False,
     )
 
 

@@ -33,7 +33,7 @@ def span_as_stride(plan: Plan) -> Plan:
         3812544
     """
     segments = tuple(replace(segment, block_stride_bytes=segment.span_bytes) for segment in plan.segments)
-    return replace(plan, planner="span-as-stride", segments=segments, proven=False)
+    return replace(plan, planner="span-as-stride", segments=segments)
 
 
 def whole_slab(geometry: CacheGeometry) -> Plan:
