@@ -99,8 +99,10 @@ def bars(
         powers = [power for power in range(int(high) + 1) if power % 3 == 0 or high < 7]
         for power in powers:
             sheet.stroke([(x(10**power), top), (x(10**power), bottom)], "#e3e3e3", 0.8, over=UNDER)
-            sheet.text(x(10**power), bottom + 0.12, _power(power), colour=SOFT, align="center")
-        sheet.text((left + right) / 2, bottom + 0.31, "logarithmic scale", colour=SOFT, align="center")
+            tick = f"{10**power:,}" if high < 7 else _power(power)
+            sheet.text(x(10**power), bottom + 0.12, tick, colour=SOFT, align="center")
+        scale = f"{unit}, logarithmic scale: each line is ten times the one before" if high < 7 else "logarithmic scale"
+        sheet.text((left + right) / 2, bottom + 0.31, scale.lstrip(", "), colour=SOFT, align="center")
     for index, ((name, value), word) in enumerate(zip(values, words, strict=True)):
         y = top + 0.36 * index + 0.04
         sign = Sign("", "", VERMILION, "xxx", "#ffd9bf") if over[index] else SERIES[0]
