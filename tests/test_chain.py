@@ -11,7 +11,7 @@ from kvzero.audit import audit_plan
 from kvzero.errors import KvzeroError
 from kvzero.specimens import PLANNERS, named
 from kvzero.workbook import chain
-from kvzero.workbook.figures import EVENTS
+from kvzero.workbook.figures import EVENTS, history_timeline
 
 DUMPS = (
     "dsv4_c4_full__BLHNC", "dsv4_c4_mla_only__BHLNC", "glm52_fp8_dsmla_indexer__LBNHC",
@@ -54,7 +54,7 @@ def test_the_launch_of_each_era_is_the_specimens():
         "masked-grid": 12_434_700, "kvzero": programs["kvzero"],
     }  # fmt: skip
     words = [chain.launch_words(era, "launch-overflow-52058") for era in (*PLANNERS, "kvzero")]
-    assert words == ["✗ does not start", "✗ grid-overflow", "✗ grid-overflow", "12,434,700 programs",
+    assert words == ["✗ refused by the planner", "✗ grid-overflow", "✗ grid-overflow", "12,434,700 programs",
                      f"{programs['kvzero']:,} programs"]  # fmt: skip
     slab = named.geometry("launch-overflow-52058")
     tiles = sum(-(-each.span_bytes // 4_096) for each in chain.plan_of("kvzero", slab).segments)
@@ -65,3 +65,14 @@ def test_every_sleeper_is_in_the_history_and_comes_after_its_change():
     known = {step.source for step in EVENTS}
     assert all({each.change, each.failure} <= known and each.days > 0 for each in chain.SLEEPERS)
     assert chain.median_days() == statistics.median(each.days for each in chain.SLEEPERS)
+
+
+def test_the_timeline_draws_a_line_from_each_change_and_an_arrow_to_each_failure():
+    def strokes(links):
+        return sum(len(lines.get_segments()) for lines in history_timeline(links=links).axes[0].collections)
+
+    links = [(each.change, each.failure) for each in chain.SLEEPERS]
+    changes = {change for change, _ in links}
+    assert strokes(links) - strokes(()) == len(changes) + 2 * len(links)
+    with pytest.raises(KeyError):
+        history_timeline(links=[("#35219", "#0")])

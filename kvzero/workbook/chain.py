@@ -99,14 +99,14 @@ def judge_all(eras: Sequence[str] = ERAS) -> list[Finding]:
 
 
 CHECKS: dict[str, Callable[[Finding], bool]] = {
-    "does not start": lambda found: bool(found.refused),
+    "refused": lambda found: bool(found.refused),
     "ends outside": lambda found: found.outside,
-    "blocks share bytes": lambda found: found.shared,
-    "audit: missed": lambda found: found.audit is not None and found.audit.missed_bytes > 0,
-    "audit: stomped": lambda found: found.audit is not None and found.audit.stomped_bytes > 0,
-    "audit: overrun": lambda found: found.audit is not None and found.audit.overrun_bytes > 0,
+    "share bytes": lambda found: found.shared,
+    "missed": lambda found: found.audit is not None and found.audit.missed_bytes > 0,
+    "stomped": lambda found: found.audit is not None and found.audit.stomped_bytes > 0,
+    "overrun": lambda found: found.audit is not None and found.audit.overrun_bytes > 0,
 }
-"""The checks of a plan, in the order of their cost."""
+"""The checks of a plan, in the order of their cost: what the planner itself refuses, two comparisons, the audit."""
 
 
 def counts(findings: Iterable[Finding], eras: Sequence[str] = ERAS) -> dict[str, dict[str, int]]:
@@ -151,12 +151,12 @@ def launch_words(era: str, geometry_name: str) -> str:
 
     Example:
         >>> [launch_words(era, "launch-overflow-52058") for era in ("uniform-page", "stride-and-span", "masked-grid")]
-        ['✗ does not start', '✗ grid-overflow', '12,434,700 programs']
+        ['✗ refused by the planner', '✗ grid-overflow', '12,434,700 programs']
     """
     try:
         plan_of(era, named.geometry(geometry_name))
     except KvzeroError:  # it never comes to a launch that a limit could judge
-        return "✗ does not start"
+        return "✗ refused by the planner"
     found = launch_programs(era, geometry_name)
     return f"✗ {found}" if isinstance(found, str) else f"{found:,} programs"
 

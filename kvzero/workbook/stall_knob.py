@@ -62,7 +62,7 @@ def stall_data(*, compile_ms: int, cached_ms: int, limit_ms: int) -> Stall:
     sign, answer = ("✗", f"No: {wait - limit_ms:,.0f} ms too long.") if found.timed_out else ("✓", "Yes.")
     inequality = f"{sign} wait {wait:,.0f} ms ≤ limit {limit_ms:,} ms?  {answer}"
     if found.timed_out:
-        sentence = f"{waiting.capitalize()} gives up inside the collective: a job lost to a slow compiler."
+        sentence = f"{waiting.capitalize()} gives up in the collective: a slow compiler loses the job, at this limit."
     elif wait:
         sentence = f"{waiting.capitalize()} sits in the collective for {wait:,.0f} ms: all are as slow as the slowest."
     else:

@@ -94,7 +94,7 @@ def id_race_data(*, held_us: int, gap_us: int, buffers: int = 1, calls: int = 2)
     fills = [index * gap_us for index in range(calls)]
     events = [Event("host", at, at + FILL_US, f"fill [{index + 1}]", "fill") for index, at in enumerate(fills)]
     if held_us:
-        events.append(Event("stream", 0, held_us, "earlier work", "wait"))
+        events.append(Event("stream", 0, held_us, "earlier work", "run"))
     free, zeroed, arrows, ends = held_us, [], [], []
     for index, at in enumerate(fills):
         start = max(free, at + FILL_US)

@@ -6,6 +6,7 @@ repository named with it. Words and grouping are ours.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 
@@ -87,6 +88,7 @@ def history_timeline(
     sentence: str = "Six months of block zeroing: most fixes set the stage for the next failure.",
     *,
     marked: tuple[str, ...] = (),
+    links: Sequence[tuple[str, str]] = (),
 ) -> Figure:
     """Draw the history, from top to bottom, to the scale of the calendar.
 
@@ -94,6 +96,7 @@ def history_timeline(
         events: the steps, in the order of days.
         sentence: what to see, on top.
         marked: sources to set in bold, such as those of one case.
+        links: (change, failure) pairs of sources, joined by a line on the right: which change set up which failure.
 
     Returns:
         A figure 9 inches wide.
@@ -116,6 +119,7 @@ def history_timeline(
             y = y_of(date(year, month, 1))
             sheet.stroke([(axis - 0.07, y), (axis, y)], INK, 1)
             sheet.text(axis - 0.12, y, date(year, month, 1).strftime("%b %Y"), colour=SOFT, align="right")
+    ends = {}
     for index, step in enumerate(events):
         sign, y = KINDS[step.kind], top + 0.1 + index * pitch
         at = y_of(step.day)
@@ -126,13 +130,37 @@ def history_timeline(
         sheet.text(label, y, step.day.strftime("%d %b"), colour=SOFT)
         sheet.text(label + 0.6, y, step.source, bold=True)
         words = step.what + ("" if step.state == "merged" else f" ({step.state})")
-        sheet.text(label + 0.75 + max(text_width(each.source, bold=True) for each in events), y, words, bold=bold)
+        x = label + 0.75 + max(text_width(each.source, bold=True) for each in events)
+        sheet.text(x, y, words, bold=bold)
+        ends[step.source] = (x + text_width(words, bold=bold) + 0.1, y)
+    _draw_links(sheet, ends, links)
     for index, sign in enumerate(KINDS.values()):
         x, y = 0.15 + index % 2 * WIDTH_INCHES / 2, top + height + 0.1 + 0.25 * (index // 2)
         sheet.box(x, y, 0.19, 0.19, sign)
         sheet.glyph(x + 0.095, y + 0.095, sign, 0.085)
         sheet.text(x + 0.3, y + 0.095, sign.word, SMALL_POINTS)
     return sheet.finish()
+
+
+def _draw_links(sheet: Sheet, ends: dict[str, tuple[float, float]], links: Sequence[tuple[str, str]]) -> None:
+    """Join each change to its failures: from the dot, down a lane of its own, to the points of the arrows."""
+    failures = {change: [ends[failure] for each, failure in links if each == change] for change, _ in links}
+    lows = {change: max(y for _, y in places) for change, places in failures.items()}
+    lanes: list[list[tuple[float, float]]] = []  # what is taken of each, from the inside out
+    for change in sorted(failures, key=lambda each: lows[each] - ends[each][1]):
+        (x, y), low = ends[change], lows[change]
+        lane = next((i for i, taken in enumerate(lanes) if all(b < y or a > low for a, b in taken)), len(lanes))
+        if lane == len(lanes):
+            lanes.append([])
+        lanes[lane].append((y, low))
+        at = max(x for x, _ in ends.values()) + 0.25 + 0.25 * lane
+        start = y + 0.045 * any(change == failure for _, failure in links)  # below an arrow that comes in
+        sheet.stroke([(x, start), (at, start), (at, low)], INK, 1.1)
+        sheet.box(x - 0.03, start - 0.03, 0.06, 0.06, Sign("", "", INK), over=9)
+        for x, y in failures[change]:
+            tip = y - 0.045 * any(step == (x, y) for step in map(ends.get, failures))  # above a line that goes out
+            sheet.stroke([(at, y), (at, tip), (x, tip)], INK, 1.1)
+            sheet.stroke([(x + 0.07, tip - 0.05), (x, tip), (x + 0.07, tip + 0.05)], INK, 1.1)
 
 
 def _months(first: date, last: date) -> set[tuple[int, int]]:
