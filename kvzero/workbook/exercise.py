@@ -1,6 +1,7 @@
 """Exercises that are judged, with a hint for each wrong answer.
 
-A notebook's "Your turn" has three cells, and one run judges the starting point and the solution alike:
+A notebook's "Your turn" has two cells, its "Verdict" a third, and one run judges the starting point and the
+solution alike:
 
     # 1  what is asked, and how an answer is judged (often: by the audit)
     def judge(span_bytes):
@@ -15,7 +16,8 @@ A notebook's "Your turn" has three cells, and one run judges the starting point 
     answer = None
     exercise.check(answer)
 
-    # 3  tagged `solution` (folded away): it is accepted, and each wrong answer meets a hint of its own
+    # 3  under "## Verdict", out of the reader's way, tagged `solution` (folded): it is accepted, and each wrong
+    #    answer meets a hint of its own
     exercise.prove(solution=37_376, wrong=[37_440, 149_760])
 
 and the verdict cell says ``v.exercise(exercise)`` before ``v.show()``.
