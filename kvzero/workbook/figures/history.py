@@ -85,7 +85,7 @@ EVENTS: tuple[Step, ...] = (
 
 def history_timeline(
     events: tuple[Step, ...] = EVENTS,
-    sentence: str = "Six months of block zeroing: most fixes set the stage for the next failure.",
+    sentence: str = "Six months of block zeroing, to the scale of the calendar.",
     *,
     marked: tuple[str, ...] = (),
     links: Sequence[tuple[str, str]] = (),
