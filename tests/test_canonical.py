@@ -72,6 +72,8 @@ def _drop(number: int):
         (_append("1 / 0", "code", "raises-exception"), "unknown tags ['raises-exception']"),
         (_append("1", "code", "skip-execution"), "unknown tags ['skip-execution']"),
         (_append(""), "cell 18 (new): empty"),
+        (_append("exercise.prove(solution=1, wrong=[2])"), "the solution in cell new stands before `## Verdict`"),
+        (_append("answer = 1", "code", "solution"), "the solution in cell new stands before `## Verdict`"),
         (_append("", "markdown"), "cell 18 (new): empty"),
         (_append("![x](data:image/png;base64,AAAA)", "markdown"), "a picture inside the text"),
         (_append("![](images/map.png)", "markdown"), "a picture without a text"),
@@ -156,6 +158,8 @@ def test_fix_gives_missing_and_doubled_ids_and_keeps_the_others():
 
 def test_fix_folds_solutions():
     notebook = _case()
+    _append("## Verdict", "markdown")(notebook)
+    notebook["cells"][-2]["id"] = "verdict-heading"
     _append("exercise.prove(solution=1, wrong=[2])", "code", "solution")(notebook)
     assert notebook["cells"][-2]["metadata"] == {"jupyter": {"source_hidden": True}, "tags": ["solution"]}
     assert _problems(notebook) == []

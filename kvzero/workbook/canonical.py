@@ -5,7 +5,8 @@
 
 What ``--fix`` mends: outputs, execution counts, widget state, foreign metadata, key order, indent, missing or
 doubled cell ids, the folding of cells tagged ``solution`` or ``hide-input``. What only an author can mend:
-headings, parameters, imports, shell lines, absolute paths, pictures inside text, long cells.
+headings, parameters, imports, shell lines, absolute paths, pictures inside text, long cells, a solution that stands
+under its exercise.
 """
 
 from __future__ import annotations
@@ -201,6 +202,7 @@ def _structure_problems(notebook: dict, stem: str):
         except (ValueError, SyntaxError) as error:
             found.append(f"the parameters cell holds more than plain literals: {error}")
     found += _import_problems(code)
+    found += _solution_problems(cells)
     last = source_of(cells[-1]).strip().splitlines()[-1:] if code and cells[-1] is code[-1] else []
     if not last or not re.fullmatch(r"\w+\.show\(\)", last[0]):
         found.append("the last cell does not end in `verdict.show()`")
@@ -226,6 +228,16 @@ def _import_problems(code: list[dict]):
             continue  # reported with its cell
         if any(isinstance(node, (ast.Import, ast.ImportFrom)) for node in ast.walk(tree)):
             yield f"imports in cell {cell.get('id')}: they belong into the code cell after the parameters"
+
+
+def _solution_problems(cells: list[dict]):
+    for cell in cells:
+        source = source_of(cell)
+        if cell["cell_type"] == "markdown":
+            if re.search(r"^## Verdict\b", source, re.MULTILINE):
+                return
+        elif "solution" in tags_of(cell) or ".prove(" in source:
+            yield f"the solution in cell {cell.get('id')} stands before `## Verdict`: readers meet it before they try"
 
 
 def main(argv: list[str] | None = None) -> int:
