@@ -83,7 +83,7 @@ def rulings(tmp_path_factory):
     folder, out = tmp_path_factory.mktemp("traps"), tmp_path_factory.mktemp("executed")
     # A notebook with an `Output` widget sometimes hangs papermill (nbclient #312); it is stopped at twice its budget.
     paths = [
-        write_notebook(folder / f"{name}.ipynb", **made, budget_seconds=10 if name == "all_is_green" else 60)
+        write_notebook(folder / f"{name}.ipynb", **made, budget_seconds=20 if name == "all_is_green" else 60)
         for name, (made, _) in TRAPS.items()
     ]
     return {result.name: result for result in run_notebooks(paths, out, device="cpu")}
