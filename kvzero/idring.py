@@ -2,7 +2,7 @@
 
 A slot is pinned host memory and as much GPU memory; the ids are copied from the one to the other on the
 stream of the launch. (Read in place over the bus they would cost more than the zeroing: every program reads
-one.) The race that this must not have is that of vLLM #48085: a buffer refilled while an earlier copy still
+its own.) The race that this must not have is that of vLLM #48085: a buffer refilled while an earlier copy still
 reads it.
 
 The ring is cut into sections. A section is filled call by call; when it is full an event is recorded on every

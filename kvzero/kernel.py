@@ -16,8 +16,8 @@ from .launch import ENDS, NBYTES, OFFSET, SEGMENT, WARPS_PER_PROGRAM, strips, ti
 # `CompiledKernel.run` takes the same arguments in these versions (tests/test_kernel.py holds it to that);
 # in any other the public `kernel[grid](...)` launches, at several times the host cost.
 FAST_LAUNCH_VERSIONS = ((3, 6), (3, 7), (3, 8), (3, 9))
-# Fewer programs at once than the GPU could hold leave fewer pages half written: 0.5 % on an H200, and much more of
-# a loss below 16. Shared memory that nobody uses keeps the others out; only the fast launch can ask for it.
+# Fewer programs at once than the GPU could hold leave fewer pages half written: 0.5 % on an H200, and a loss of more
+# than that below 16. Shared memory that they do not use keeps the others out; only the fast launch can ask for it.
 RESIDENT_PROGRAMS = 18
 TRITON_VERSION = tuple(int(part) for part in triton.__version__.split(".")[:2])
 
@@ -248,8 +248,8 @@ def fast_launcher(kernel, shared_bytes: int) -> Callable[..., None]:
     """What `kernel[grid](*arguments, stream=stream)` of a compiled Triton kernel ends in, without the way there.
 
     Args:
-        kernel: the compiled kernel; it uses no shared memory itself.
-        shared_bytes: shared memory to give to each program.
+        kernel: the compiled kernel.
+        shared_bytes: least shared memory to give to each program; it gets more where the kernel needs more.
 
     Returns:
         A function of the number of programs, the raw handle of the stream, and the kernel's arguments, with
@@ -257,8 +257,8 @@ def fast_launcher(kernel, shared_bytes: int) -> Callable[..., None]:
     """
     run = kernel.run  # first: it loads the kernel, so that `function` is known
     function = kernel.function
-    num_warps, num_ctas, _ = kernel.packed_metadata
-    metadata = num_warps, num_ctas, shared_bytes
+    num_warps, num_ctas, own_bytes = kernel.packed_metadata
+    metadata = num_warps, num_ctas, max(own_bytes, shared_bytes)
 
     def launch(programs: int, stream: int, *arguments) -> None:
         run(programs, 1, 1, stream, function, metadata, None, None, None, *arguments)

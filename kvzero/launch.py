@@ -17,16 +17,19 @@ TILE_BYTES = 4096
 WIDE_TILE_BYTES = 8192
 LEAST_FILLED = 0.75
 LEAST_TILE_BYTES = 32
-# One warp: eight 16-byte stores to a thread, as many programs resident as a multiprocessor holds.
+# More ids make pages of a few bytes little faster, and their kernel slow to compile.
+MOST_IDS_PER_PROGRAM = 32
+# One warp: eight 16-byte stores to a thread.
 WARPS_PER_PROGRAM = 1
 # The old kernels have four; limits are counted for those.
 MAX_WARPS_PER_PROGRAM = 4
 # A store that starts inside a line of the cache touches one line more, and half-written sectors at its ends.
 LINE_BYTES = 128
 # The kernel counts ids in 32 bits, and rounds their number up to a whole batch.
-MOST_IDS = 2**31 - 1 - WIDE_TILE_BYTES // LEAST_TILE_BYTES
+MOST_IDS = 2**31 - 1 - MOST_IDS_PER_PROGRAM
 # The interpreter runs about 1,000 programs a second whatever their size, so its tiles are large.
 INTERPRETER_TILE_BYTES = 1 << 18
+MOST_TILE_BYTES = INTERPRETER_TILE_BYTES
 
 # Columns of a tile row.
 SEGMENT, OFFSET, NBYTES, ENDS = range(4)
@@ -125,7 +128,7 @@ def tiling_for(plan, tile_bytes: int | None = None, most_bytes: int | None = Non
         write less than three quarters of `TILE_BYTES` share one.
 
     Raises:
-        TileBytesError: the tile wanted is not a power of two of at least `LEAST_TILE_BYTES`.
+        TileBytesError: the tile wanted is not a power of two from `LEAST_TILE_BYTES` to `MOST_TILE_BYTES`.
 
     Example: a page of 4,224 bytes would be cut into 4,096 and 128; four of 1,152 bytes share a program.
         >>> from types import SimpleNamespace as N
@@ -135,10 +138,8 @@ def tiling_for(plan, tile_bytes: int | None = None, most_bytes: int | None = Non
         >>> tiling_for(N(segments=[short], num_blocks=9))
         Tiling(tile_bytes=2048, step_bytes=2048, ids_per_program=4)
     """
-    if tile_bytes is not None and not (
-        type(tile_bytes) is int and tile_bytes >= LEAST_TILE_BYTES and tile_bytes & (tile_bytes - 1) == 0
-    ):
-        raise TileBytesError(tile_bytes=tile_bytes, least=LEAST_TILE_BYTES)
+    if tile_bytes is not None and not _is_tile(tile_bytes):
+        raise TileBytesError(tile_bytes=tile_bytes, least=LEAST_TILE_BYTES, most=MOST_TILE_BYTES)
     spans = [segment.span_bytes for segment in plan.segments]
     total = sum(spans)
 
@@ -157,9 +158,18 @@ def tiling_for(plan, tile_bytes: int | None = None, most_bytes: int | None = Non
     ids = 1
     if tile_bytes is None:
         mean_bytes = total / programs(step)
-        while ids * mean_bytes < LEAST_FILLED * TILE_BYTES and 2 * ids * tile <= WIDE_TILE_BYTES:
+        most_ids = min(WIDE_TILE_BYTES // tile, MOST_IDS_PER_PROGRAM)
+        while ids * mean_bytes < LEAST_FILLED * TILE_BYTES and ids < most_ids:
             ids *= 2
     return Tiling(tile, step, ids)
+
+
+def _is_tile(tile_bytes: object) -> bool:
+    return (
+        type(tile_bytes) is int
+        and LEAST_TILE_BYTES <= tile_bytes <= MOST_TILE_BYTES
+        and tile_bytes & (tile_bytes - 1) == 0
+    )
 
 
 def strips(plan) -> np.ndarray:
@@ -271,7 +281,7 @@ def launch_for(plan, num_ids: int | None = None, limits: DeviceLimits = CUDA, ti
 
     Raises:
         LaunchTooLargeError: one block alone needs more programs than a launch may hold.
-        TileBytesError: the tile wanted is not a power of two of at least 32.
+        TileBytesError: the tile wanted is not a power of two from 32 to 262,144.
 
     Example:
         >>> launch_for(plan, num_ids=6870).programs        # doctest: +SKIP

@@ -10,7 +10,7 @@ import torch
 
 from . import launch
 from .binding import BoundStorages
-from .errors import IdTypeError, StorageDeviceError
+from .errors import IdTypeError, LaunchTooLargeError, StorageDeviceError
 from .idring import IdRing
 from .ids import ArgumentIds, checked_ids, fill_fast, out_of_range
 from .kernel import (
@@ -135,6 +135,8 @@ class GpuTarget:
 
     def _zero_fast(self, job: Job, block_ids: list[int] | np.ndarray) -> bool:
         """Launches unless the ids are not 1 to `section_ids` plain integers inside the pool."""
+        if type(block_ids) is np.ndarray and block_ids.ndim != 1:
+            return False
         num_ids = len(block_ids)
         ring = self.ring
         stream = _raw_stream(self.index)
@@ -153,6 +155,8 @@ class GpuTarget:
         if num_ids > ring.section_ids:
             return False
         capturing = torch.cuda.is_current_stream_capturing()
+        if capturing:  # room for graphs is never given back, so nothing may be wrong once it is taken
+            block_ids = checked_ids(block_ids, job.plan)
         with ring.lock:
             slot = ring.take_for_capture(num_ids) if capturing else ring.take(num_ids, stream)
             if not fill_fast(slot.ids, block_ids, job.num_blocks):
@@ -182,8 +186,14 @@ class GpuTarget:
             raise IdTypeError(given=f"a tensor of {ids.dtype} and shape {tuple(ids.shape)}")
 
     def _zero_replayable(self, job: Job, ids: ReplayableIds) -> None:
+        if ids.max_ids == 0:
+            return
         # A captured launch cannot be split: how many ids it will have is not known yet.
-        launch.ids_per_launch(job.programs(ids.max_ids), self.limits)
+        if ids.max_ids > job.ids_per_launch:
+            raise LaunchTooLargeError(
+                programs_per_block=job.programs(ids.max_ids), limit_programs=self.limits.max_programs,
+                device=self.limits.name,
+            )  # fmt: skip
         self._launch(job, _raw_stream(self.index), ids.max_ids, ids.buffer.data_ptr(), kind=COUNTED)
 
     def _launch(

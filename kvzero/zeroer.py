@@ -23,7 +23,8 @@ class BlockZeroer:
             written.
         group_plans: a plan for each cache group (`plan_segments(geometry, groups=[g])`), for `zero({g:
         ids})`.
-        tile_bytes: most bytes that one program writes, a power of two of at least 32; None takes the best known.
+        tile_bytes: most bytes that one program writes, a power of two from 32 to 262,144; None takes the best
+            known.
 
     On the CPU the kernel runs through Triton's interpreter, about 1,000 programs a second. On a GPU it runs on the
     current stream, and the call returns at once. Up to 64 ids on the host travel as kernel arguments; more go

@@ -36,7 +36,7 @@ def compiled(store_width_bytes: int, ids_per_program: int, ids: int, tile_bytes:
 
 
 @pytest.mark.parametrize("ids", [kernel.IN_ARRAY, kernel.COUNTED, kernel.BY_VALUE])
-@pytest.mark.parametrize("shape", [(1, 4096), (4, 2048), (256, 32)])
+@pytest.mark.parametrize("shape", [(1, 4096), (4, 2048), (32, 32)])
 @pytest.mark.parametrize("lines", [True, False])
 def test_aligned_plans_get_16_byte_stores_and_no_other(lines, shape, ids):
     ids_per_program, tile_bytes = shape
@@ -87,6 +87,14 @@ def test_the_fast_launch_passes_what_the_public_one_passes():
     assert public[5] == (binary.metadata.num_warps, binary.metadata.num_ctas, binary.metadata.shared) == (1, 1, 0)
     assert fast[5] == (1, 1, 11_904)
     assert not kernel._launch_hooks()
+
+
+def test_a_kernel_that_needs_more_shared_memory_than_is_reserved_gets_it():
+    calls = []
+    needy = SimpleNamespace(run=lambda *arguments: calls.append(arguments), function=1, packed_metadata=(1, 1, 16_384))
+    for reserved_bytes in 11_904, 20_000:
+        kernel.fast_launcher(needy, reserved_bytes)(8, 77)
+    assert [call[5] for call in calls] == [(1, 1, 16_384), (1, 1, 20_000)]
 
 
 def test_a_profilers_hook_gets_the_public_launch(monkeypatch):

@@ -88,7 +88,7 @@ def test_amd_counts_threads_over_the_whole_launch():
 @pytest.mark.parametrize(
     ("pages", "tiling"),
     [
-        ([1], (32, 16, 256)),
+        ([1], (32, 16, 32)),
         ([100], (256, 128, 32)),
         ([1000], (2048, 1920, 4)),
         ([1152], (2048, 2048, 4)),
@@ -117,11 +117,11 @@ def test_a_tile_that_was_asked_for_serves_one_id():
     assert tiling_for(apart(4, [1152]), tile_bytes=512) == Tiling(512, 512, 1)
 
 
-@pytest.mark.parametrize("tile_bytes", [0, 16, 100, -4096, 4096.0, True])
+@pytest.mark.parametrize("tile_bytes", [0, 16, 100, -4096, 4096.0, True, 1 << 19])
 def test_a_tile_that_is_no_power_of_two_is_refused(tile_bytes):
     with pytest.raises(TileBytesError) as caught:
         launch_for(apart(4, [1152]), tile_bytes=tile_bytes)
-    assert caught.value.tile_bytes == tile_bytes and caught.value.least == 32
+    assert caught.value.tile_bytes == tile_bytes and (caught.value.least, caught.value.most) == (32, 1 << 18)
 
 
 @pytest.mark.parametrize("name", geometries.names())

@@ -15,7 +15,8 @@ from kvzero.errors import (
     StorageMovedError,
 )
 from kvzero.geometry import CacheGeometry
-from kvzero.idring import SECTION_IDS, SECTIONS
+from kvzero.idring import CAPTURE_IDS, SECTION_IDS, SECTIONS
+from kvzero.launch import strips
 from kvzero.plan import plan_segments
 from kvzero.zeroer import BlockZeroer
 
@@ -166,7 +167,26 @@ def test_the_tensor_copy_serves_where_the_driver_copy_is_missing(monkeypatch):
     pool.assert_zeroed(range(100, 300))
 
 
-def test_programs_go_segment_by_segment_where_layers_lie_apart():
+@pytest.mark.parametrize("page", [1, 5, 37, 64, 200, 1_001, 1_152])
+def test_short_pages_share_a_program(page):
+    pool = Pool(num_blocks=300, pages=(page, page), stride_bytes=2 * page + 7, first_byte=3)
+    batch = pool.zeroer._job.ids_per_program
+    assert batch > 1
+    shuffled = np.random.default_rng(page).permutation(300)
+    for num_ids in 1, batch, 64, 65, 131:
+        ids = shuffled[:num_ids]
+        for given in ids.tolist(), ids, torch.from_numpy(ids).cuda(), torch.from_numpy(ids).cuda().to(torch.int32):
+            pool.fill()
+            pool.zeroer.zero(given)
+            pool.assert_zeroed(ids)
+    pool.fill()
+    pool.zeroer.zero(torch.tensor([7, 300, 8, -1, 9], device="cuda"))
+    with pytest.raises(IdOutOfRangeError, match="skipped 2 "):
+        pool.zeroer.check()
+    pool.assert_zeroed([7, 8, 9])
+
+
+def test_programs_go_strip_by_strip_where_layers_lie_apart():
     sizes = [656, 8_448, 3, 41_984]
     starts = np.cumsum([5, *(100 * size + 11 for size in sizes)]).tolist()
     layers = [
@@ -178,7 +198,9 @@ def test_programs_go_segment_by_segment_where_layers_lie_apart():
         {"name": "apart", "num_blocks": 100, "storages": [{"id": 0, "nbytes": starts[-1]}], "layers": layers}
     )
     memory = torch.full((starts[-1],), 7, dtype=torch.uint8, device="cuda")
-    zeroer = BlockZeroer(plan_segments(geometry), {0: memory})
+    plan = plan_segments(geometry)
+    assert strips(plan).tolist() == [0, 1, 2, 3]
+    zeroer = BlockZeroer(plan, {0: memory})
     want = memory.clone()
     ids = torch.tensor([99, 0, 41, 42, 7])
     for start, size in zip(starts, sizes, strict=False):
@@ -355,6 +377,16 @@ def test_a_capture_without_room_is_refused_and_can_be_given_room():
     pool.assert_zeroed(list(range(5_000)))
 
 
+def test_a_captured_call_takes_room_once_whatever_the_type_of_its_ids():
+    pool = Pool(num_blocks=CAPTURE_IDS, pages=(16,), stride_bytes=32)
+    pool.zeroer.warmup()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        pool.zeroer.zero(np.arange(CAPTURE_IDS, dtype=np.int32))
+    graph.replay()
+    pool.assert_zeroed(list(range(CAPTURE_IDS)))
+
+
 def test_ids_and_their_number_change_between_replays():
     pool = Pool()
     pool.zeroer.warmup()
@@ -373,6 +405,9 @@ def test_ids_and_their_number_change_between_replays():
         ids.set([64])
     with pytest.raises(IdTypeError):
         ids.set(list(range(9)))
+    pool.zeroer.zero(pool.zeroer.replayable_ids(0))
+    with pytest.raises(IdTypeError):
+        pool.zeroer.zero(np.array(3))
 
 
 def test_far_addresses_past_4_gib_and_2_to_the_31_words():
@@ -420,4 +455,4 @@ def test_the_kernel_that_runs_has_wide_stores():
     pool = Pool(64, (37_376,), 48_000)
     pool.zeroer.warmup()
     for variant in pool.zeroer._target._variants.values():
-        assert "v4.b32" in variant.kernel.asm["ptx"]
+        assert "st.global.cs.v4.b32" in variant.kernel.asm["ptx"]

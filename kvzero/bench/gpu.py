@@ -124,7 +124,10 @@ def _measure_set(each: BenchSet) -> dict:
     zero_us = device_us(contiguous.zero_)
     memset_again_us = device_us(lambda: driver_memset(contiguous))
     wrong += pool.wrong_bytes(block_ids)
+    pool.refill()
+    zeroer.zero(shuffled)
     zeroer.check()
+    wrong += pool.wrong_bytes(block_ids)
     settle()
     job = zeroer._job
     single = {} if job.ids_per_program == 1 else {"one_id_a_program": _one_id_a_program(job, pool, block_ids)}
@@ -147,11 +150,11 @@ def _measure_set(each: BenchSet) -> dict:
 def _one_id_a_program(job, pool: Pool, block_ids: np.ndarray) -> dict:
     """The same tiles, but a program for each block: what short pages gain by sharing one."""
     zeroer = BlockZeroer(job.plan, pool.storages, tile_bytes=job.constants[0])
+    ids = torch.from_numpy(block_ids).cuda()
     pool.refill()
-    zeroer.zero(block_ids)
+    zeroer.zero(ids)
     wrong = pool.wrong_bytes(block_ids)
     settle()
-    ids = torch.from_numpy(block_ids).cuda()
     programs = zeroer._job.programs(len(block_ids))
     return {"programs": programs, "us": device_us(lambda: zeroer.zero(ids)), "wrong_bytes": wrong}
 

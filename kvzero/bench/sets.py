@@ -33,7 +33,10 @@ class BenchSet:
     full_speed: bool = True
 
     def block_ids(self) -> np.ndarray:
-        """The ids, the same in every run, ascending (as a call with host ids of this size sorts them)."""
+        """The ids, the same in every run, ascending: as a call with host ids sorts them from 1 GiB on.
+
+        Below, order makes no difference; the bench times them shuffled as well.
+        """
         shuffled = np.random.default_rng(2026).permutation(self.geometry.num_blocks)
         return np.sort(shuffled[: self.num_ids])
 

@@ -8,7 +8,7 @@ import torch
 from ..launch import launch_for
 from ..plan import plan_segments
 from ..zeroer import BlockZeroer
-from .gpu import device_us, driver_memset
+from .gpu import device_us, driver_memset, settle
 from .sets import BenchSet, Pool, layers_apart
 
 TILES_BYTES = tuple(1 << power for power in range(9, 17))
@@ -26,11 +26,12 @@ def measure_tiles() -> dict:
     block_ids, plan = each.block_ids(), plan_segments(geometry)
     contiguous = torch.empty(plan.bytes_per_block * len(block_ids), dtype=torch.uint8, device="cuda")
     pool = Pool(geometry, "cuda")
+    settle()
+    memset_us = device_us(lambda: driver_memset(contiguous))
     rows = [_measure_tile(plan, pool, block_ids, tile_bytes) for tile_bytes in TILES_BYTES]
     return {
-        "name": each.name, "num_ids": len(block_ids), "bytes": len(contiguous),
-        "memset_us": device_us(lambda: driver_memset(contiguous)), "rows": rows,
-    }  # fmt: skip
+        "name": each.name, "num_ids": len(block_ids), "bytes": len(contiguous), "memset_us": memset_us, "rows": rows
+    }
 
 
 def _measure_tile(plan, pool: Pool, block_ids: np.ndarray, tile_bytes: int) -> dict:
@@ -39,6 +40,7 @@ def _measure_tile(plan, pool: Pool, block_ids: np.ndarray, tile_bytes: int) -> d
     pool.refill()
     zeroer.zero(ids)
     wrong = pool.wrong_bytes(block_ids)
+    settle()
     return {
         "tile_bytes": tile_bytes,
         "programs": launch_for(plan, len(block_ids), tile_bytes=tile_bytes).programs,

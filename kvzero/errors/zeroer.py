@@ -70,10 +70,10 @@ class StorageAliasError(KvzeroError):
 
 
 class TileBytesError(KvzeroError):
-    """A tile is a power of two of bytes, as wide as a store at least."""
+    """A tile is a power of two of bytes, within bounds."""
 
     rule = "tile-bytes"
-    template = "tile_bytes is {tile_bytes!r}, but it must be a power of two of at least {least}."
+    template = "tile_bytes is {tile_bytes!r}, but it must be a power of two from {least} to {most:,}."
 
 
 class StorageMovedError(KvzeroError):

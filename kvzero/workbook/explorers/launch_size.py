@@ -130,7 +130,7 @@ def launch_size_data(
     grid = _choice("3-D masked grid (#52058)", masked_grid, masked, blocks, limits, _ids_limit(limits))
     ours = launch_for(plan, blocks, limits)
     kvzero = Choice(
-        "kvzero, one program a tile", ours.programs_per_block, ours.programs,
+        "kvzero, a table of tiles", ours.programs_per_block, ours.programs,
         100 * ours.empty_programs_per_block / ours.programs_per_block, ours.launches, None, False,
     )  # fmt: skip
     over = smallest.programs - limits.max_programs

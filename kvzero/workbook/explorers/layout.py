@@ -75,8 +75,11 @@ class Layout:
         if self.launch is None:
             lines.append(f"launch: refused. {self.refusal}")
         else:
+            blocks = self.launch.ids_per_program
+            shared = f" in each of up to {blocks} blocks" if blocks > 1 else ""
             lines.append(
-                f"launch: grid {self.launch.grid}, {self.launch.programs:,} programs of {self.launch.tile_bytes:,} B, "
+                f"launch: grid {self.launch.grid}, {self.launch.programs:,} programs of {self.launch.tile_bytes:,} B"
+                f"{shared}, "
                 f"{self.launch.empty_programs_per_block:,} of {self.launch.programs_per_block:,} a block empty, "
                 f"stores of {self.launch.store_width_bytes} B"
             )
