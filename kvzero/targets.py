@@ -63,6 +63,7 @@ class Job:
         # Compiled forms of the kernel, by where the ids come from and their type; equal ones are shared by all jobs.
         self.variants: dict[tuple, CompiledVariant] = {}
         self.table = torch.from_numpy(table).to(bound.device)
+        target.kept.append(self.table)
         self.table_address = self.table.data_ptr()
 
     def programs(self, num_ids: int) -> int:
@@ -77,6 +78,7 @@ class CpuTarget:
     limits = launch.CUDA
 
     def __init__(self) -> None:
+        self.kept: list = []
         self._refused = torch.zeros(2, dtype=torch.int64)
 
     def zero(self, job: Job, block_ids) -> None:
@@ -104,6 +106,7 @@ class GpuTarget:
     limits = launch.AMD if torch.version.hip else launch.CUDA
 
     def __init__(self, device: torch.device) -> None:
+        _free_retired()
         self.device = device
         self.index = device.index
         self.ring = IdRing(device)
@@ -115,8 +118,9 @@ class GpuTarget:
         self._refused = torch.zeros(2, dtype=torch.int64, pin_memory=True)
         self._refused_view = memoryview(self._refused.numpy())
         self._refused_address = self._refused.data_ptr()
-        # Copies and launches in flight use the ring: it may go back to its allocators only after them.
-        weakref.finalize(self, _drain, device, self.ring, self._refused).atexit = False
+        # What copies and launches in flight use: it may go back to its allocators only after them.
+        self.kept: list = [self.ring, self._refused]
+        weakref.finalize(self, _retired.append, (device, self.kept)).atexit = False
 
     def zero(self, job: Job, block_ids) -> None:
         if torch.cuda.current_device() != self.index:
@@ -191,9 +195,10 @@ class GpuTarget:
         # A captured launch cannot be split: how many ids it will have is not known yet.
         if ids.max_ids > job.ids_per_launch:
             raise LaunchTooLargeError(
-                programs_per_block=job.programs(ids.max_ids), limit_programs=self.limits.max_programs,
+                programs_per_block=job.programs(ids.max_ids),
+                limit_programs=job.programs(job.ids_per_launch),
                 device=self.limits.name,
-            )  # fmt: skip
+            )
         self._launch(job, _raw_stream(self.index), ids.max_ids, ids.buffer.data_ptr(), kind=COUNTED)
 
     def _launch(
@@ -277,5 +282,15 @@ class ReplayableIds:
         self.buffer[: 1 + len(ids)].copy_(staged, non_blocking=True)
 
 
-def _drain(device: torch.device, *kept) -> None:
-    torch.cuda.synchronize(device)
+# Devices and memory of targets that are gone. A target may be collected at any time, even while some stream is
+# captured, when to wait would end the capture; a new target is never made then, for memory cannot be pinned.
+_retired: list[tuple[torch.device, list]] = []
+_freeing = threading.Lock()
+
+
+def _free_retired() -> None:
+    with _freeing:
+        waited_for = _retired[:]
+        for device in {device for device, _ in waited_for}:
+            torch.cuda.synchronize(device)
+        del _retired[: len(waited_for)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import pickle
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import engine_layouts
 
-from kvzero import geometries, launch
+from kvzero import geometries, launch, targets
 from kvzero.errors import (
     IdOutOfRangeError,
     IdTypeError,
@@ -330,3 +331,22 @@ def test_every_error_names_its_rule():
     with pytest.raises(KvzeroError) as caught:
         BlockZeroer(plan_segments(geometry), memory).zero([6])
     assert caught.value.to_dict()["rule"] == "id-out-of-range" and "ids 0 to 5" in str(caught.value)
+
+
+def test_a_gpu_target_that_is_collected_waits_for_nothing_and_its_memory_waits_for_the_next(monkeypatch):
+    """Without a GPU: rings and pinned memory are replaced, and each wait for the device is counted."""
+    waits, zeros = [], torch.zeros
+    monkeypatch.setattr(targets, "IdRing", lambda device: {device})
+    monkeypatch.setattr(torch, "zeros", lambda *shape, pin_memory, **options: zeros(*shape, **options))
+    monkeypatch.setattr(torch.cuda, "synchronize", waits.append)
+    device = torch.device("cuda:0")
+    gone = targets.GpuTarget(device)
+    table = zeros(4)
+    gone.kept.append(table)
+    ring = weakref.ref(gone.ring)
+    before, waits[:] = len(targets._retired), []
+    del gone
+    gc.collect()
+    assert waits == [] and len(targets._retired) == before + 1 and ring() == {device}
+    targets.GpuTarget(device)
+    assert waits == [device] and ring() is None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 import torch
@@ -375,6 +378,26 @@ def test_a_capture_without_room_is_refused_and_can_be_given_room():
         pool.zeroer.zero(np.arange(5_000))
     graph.replay()
     pool.assert_zeroed(list(range(5_000)))
+
+
+def test_a_zeroer_that_is_collected_during_a_capture_does_not_end_it():
+    pool, gone = Pool(), Pool()
+    pool.zeroer.warmup()
+    torch.cuda._sleep(HOLD_CYCLES)
+    gone.zeroer.zero([1, 2])
+    gone.zeroer.zero(list(range(64)) * 2)
+    ring = weakref.ref(gone.zeroer._target.ring)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        del gone.zeroer
+        gc.collect()
+        pool.zeroer.zero([3])
+    assert ring() is not None  # launches in flight may still use it
+    graph.replay()
+    pool.assert_zeroed([3])
+    gone.assert_zeroed(range(64))
+    Pool()
+    assert ring() is None
 
 
 def test_a_captured_call_takes_room_once_whatever_the_type_of_its_ids():
