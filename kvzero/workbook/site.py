@@ -21,6 +21,11 @@ from kvzero.workbook.runner import Result
 
 _PICTURES = {"image/png": "png", "image/svg+xml": "svg"}
 _NOTEBOOK_LINK = re.compile(r'<a href="([\w-]+)\.ipynb((?:#[^"]*)?)">(.*?)</a>', re.DOTALL)
+# Words, perhaps after one word ("proven  ...") or a question: such a line of output wraps. What is indented, or set
+# in columns by runs of spaces (tables, text maps), keeps its shape and scrolls in its box.
+_WORDS = re.compile(r"(?:\S+  (?=\S+ \S+ \S)|(?:\S+ )*\S+\?  )?\S+(?: \S+)*")
+# "#35219 gave ..." at the start of a line is a reference; nbconvert alone takes it for a heading.
+_REFERENCE = re.compile(r"^#(?=\d)", re.MULTILINE)
 _WIDGET = "application/vnd.jupyter.widget-view+json"
 _EXPLORER = "Here is an explorer. It works in JupyterLab; the figure before it shows where it starts."
 _PAGE = """\
@@ -69,6 +74,16 @@ class Page:
         """The page's file in the site."""
         return f"{self.result.name}.html"
 
+    @property
+    def number(self) -> str:
+        """The notebook's number, by which the README calls it; empty without one."""
+        return self.result.name[:2] if re.match(r"\d\d_", self.result.name) else ""
+
+    @property
+    def numbered_title(self) -> str:
+        """Number and title."""
+        return f"{self.number} {self.title}".strip()
+
 
 def build(results: Sequence[Result], folder: Path) -> Path:
     """Writes the site.
@@ -88,7 +103,7 @@ def build(results: Sequence[Result], folder: Path) -> Path:
     pages = [_render(result, folder, names) for result in executed]
     for number, page in enumerate(pages):
         text = _PAGE.format(
-            title=html.escape(page.title), navigation=_navigation(pages, number), body=page.body
+            title=html.escape(page.numbered_title), navigation=_navigation(pages, number), body=page.body
         )
         (folder / page.file_name).write_text(text, encoding="utf-8")
     index = folder / "index.html"
@@ -102,9 +117,8 @@ def build(results: Sequence[Result], folder: Path) -> Path:
 
 def _navigation(pages: Sequence[Page], number: int | None) -> str:
     def link(page: Page, relation: str) -> str:
-        return (
-            f'<a href="{page.file_name}" rel="{relation}">{_ARROWS[relation]} {html.escape(page.title)}</a>'
-        )
+        words = f"{_ARROWS[relation]} {html.escape(page.numbered_title)}"
+        return f'<a href="{page.file_name}" rel="{relation}">{words}</a>'
 
     if number is None:
         return "<strong>kvzero</strong>"
@@ -129,30 +143,30 @@ def _index(pages: Sequence[Page], results: Sequence[Result]) -> str:
         "<p>Bugs in zeroing freshly allocated KV-cache blocks: rebuilt, seen in memory, fixed, proven.</p>",
         f"<p>{notebooks} of {len(results)} notebooks proven, {proven} of {len(claims)} claims.</p>",
         *(f"<p class='failed'>{html.escape(result.name)} produced no page.</p>" for result in missing),
-        "<ul class='cards'>",
-        *map(_card, pages),
+        "<ul class='cases'>",
+        *map(_case, pages),
         "</ul>",
     ]
     return "\n".join(lines)
 
 
-def _card(page: Page) -> str:
+def _case(page: Page) -> str:
     ruling = page.result.ruling
     state = "proven" if page.result.proven else "<span class='failed'>FAILED</span>"
     device = ruling.device or "no device"
-    link = f'<a href="{page.file_name}">{html.escape(page.title)}</a>'
+    number = f"<span class='number'>{page.number}</span> " if page.number else ""
+    link = f'<a href="{page.file_name}">{number}{html.escape(page.title)}</a>'
     picture = ""
     if page.picture:
         source, alt = page.picture
         picture = f'<img src="{source}" alt="{html.escape(alt)}" loading="lazy">'
     claims = "".join(
-        f"<li>{'✓ proven' if claim.passed else '✗ FAILED'}: {html.escape(claim.name)}</li>"
-        for claim in ruling.claims
+        f"<li>{'✓ proven' if claim.passed else '✗ FAILED'}: {html.escape(claim.name)}</li>" for claim in ruling.claims
     )
     return (
-        f"<li><h2>{link}</h2>{picture}<p>{html.escape(page.summary)}</p>"
+        f"<li><div><h2>{link}</h2><p>{html.escape(page.summary)}</p>"
         f"<p>{state}: {len(ruling.claims)} claims in {page.result.seconds:.1f} s on {html.escape(device)}</p>"
-        f"<details><summary>Claims</summary><ul>{claims}</ul></details></li>"
+        f"<details><summary>Claims</summary><ul>{claims}</ul></details></div>{picture}</li>"
     )
 
 
@@ -181,7 +195,8 @@ def _text(cell: dict, page: Page, folder: Path, names: set[str]) -> str:
         if picture.is_file():
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(picture, folder / path)
-    return _NOTEBOOK_LINK.sub(lambda link: _linked(link, names), markdown2html(source))
+    text = markdown2html(_REFERENCE.sub(r"\\#", source))
+    return _NOTEBOOK_LINK.sub(lambda link: _linked(link, names), text)
 
 
 def _linked(link: re.Match, names: set[str]) -> str:
@@ -217,14 +232,14 @@ def _code(cell: dict, page: Page, folder: Path) -> str:
 
 def _output(output: dict, page: Page, folder: Path) -> str:
     if output["output_type"] == "error":
-        return _terminal("".join(output["traceback"]) or f"{output['ename']}: {output['evalue']}")
+        return terminal("".join(output["traceback"]) or f"{output['ename']}: {output['evalue']}")
     if output["output_type"] == "stream":
-        return _terminal(_joined(output["text"]))
+        return terminal(_joined(output["text"]))
     data = output["data"]
     picture = next((_picture(kind, output, page, folder) for kind in _PICTURES if kind in data), "")
     if _WIDGET in data:
         return f"{picture}<p class='explorer'>{_EXPLORER}</p>"
-    return picture or _joined(data.get("text/html", "")) or _terminal(_joined(data.get("text/plain", "")))
+    return picture or _joined(data.get("text/html", "")) or terminal(_joined(data.get("text/plain", "")))
 
 
 def _picture(kind: str, output: dict, page: Page, folder: Path) -> str:
@@ -237,17 +252,34 @@ def _picture(kind: str, output: dict, page: Page, folder: Path) -> str:
     alt = metadata.get(kind, {}).get("alt") or metadata.get("alt") or text.partition("\n")[0]
     page.figures.append((name, alt))
     caption = "" if not alt else f"<figcaption>{html.escape(alt)}</figcaption>"
+    # The workbook's own figures bear their sentence as title: it is not shown a second time, see the style sheet.
+    titled = " class='titled'" if 'class="kvzero-figure"' in _joined(data.get("text/html", "")) else ""
     # A text map says what the picture shows; it is there for whoever reads text, folded for whoever sees.
-    text_form = f"<details><summary>As text</summary>{_terminal(text)}</details>" if "\n" in text else ""
+    text_form = f"<details><summary>As text</summary>{terminal(text)}</details>" if "\n" in text else ""
     width = metadata.get(kind, {}).get("width")
-    size = f" style='width:{int(width)}px'" if width else ""
-    return f"<figure tabindex='0'><img src='{name}' alt='{html.escape(alt)}'{size}>{caption}{text_form}</figure>"
+    size = f" style='--width:{int(width)}px'" if width else ""
+    picture = f"<img src='{name}' alt='{html.escape(alt)}'{size}>"
+    return f"<figure{titled} tabindex='0'>{picture}{caption}{text_form}</figure>"
 
 
-def _terminal(text: str) -> str:
+def terminal(text: str) -> str:
+    """Text output as HTML, line by line: words wrap, columns and what is coloured keep their shape.
+
+    Args:
+        text: what a cell printed.
+    """
     from nbconvert.filters import ansi2html
 
-    return f"<pre tabindex='0'>{ansi2html(text.rstrip())}</pre>"
+    text = text.rstrip()
+    if "\x1b" in text:
+        return f"<pre tabindex='0'>{ansi2html(text)}</pre>"
+    lines = "\n".join(map(_line, text.split("\n")))
+    return f"<pre tabindex='0'>{lines}</pre>"
+
+
+def _line(line: str) -> str:
+    words = html.escape(line)
+    return f"<span class='words'>{words}</span>" if _WORDS.fullmatch(line) else words
 
 
 def _joined(text: str | list[str]) -> str:
@@ -257,4 +289,4 @@ def _joined(text: str | list[str]) -> str:
 def _code_style() -> str:
     from pygments.formatters import HtmlFormatter
 
-    return HtmlFormatter(style="default").get_style_defs(".code pre")
+    return HtmlFormatter(style="default", nobackground=True).get_style_defs(".code pre")
