@@ -20,6 +20,8 @@ from .geometry import is_dense, kind_of
 
 Memory = torch.Tensor | torch.UntypedStorage
 
+_address = torch.UntypedStorage.data_ptr
+
 
 class BoundStorages:
     """Addresses of a plan's storages; it keeps none of them alive.
@@ -43,8 +45,13 @@ class BoundStorages:
         self.addresses: dict[object, int] = {}
         self._untyped: list[weakref.ref] = []
         self._untyped_addresses: list[int] = []
+        self._untyped_nbytes: list[int] = []
         self._names: list[object] = []
         self.device: torch.device | None = None
+        if not isinstance(memory, Mapping):
+            raise TensorKindError(
+                where="storages", given=type(memory).__name__, expected="a mapping of storage id to memory"
+            )
         for storage in storages:
             if storage.id not in memory:
                 raise StorageMissingError(storage=storage.id, given=list(memory))
@@ -83,22 +90,25 @@ class BoundStorages:
         self.addresses[storage.id] = address
         self._names.append(storage.id)
         self._untyped_addresses.append(untyped.data_ptr())
+        self._untyped_nbytes.append(untyped.nbytes())
         self._untyped.append(weakref.ref(untyped))
 
     def check(self) -> None:
         """Raises `StorageMovedError` if a storage was freed or resized since it was bound."""
+        alive = [untyped() for untyped in self._untyped]
         try:
-            if [untyped().data_ptr() for untyped in self._untyped] == self._untyped_addresses:
+            # An allocator may give a storage that shrinks and grows its old address again: the size tells.
+            if list(map(_address, alive)) == self._untyped_addresses and list(map(len, alive)) == self._untyped_nbytes:
                 return
-        except AttributeError:  # None has no address: one was freed
+        except TypeError:  # None has no address: one was freed
             pass
-        for name, untyped, address in zip(self._names, self._untyped, self._untyped_addresses, strict=True):
-            alive = untyped()
-            if alive is None:
-                raise StorageMovedError(storage=name, what="freed", address=address, address_now=0)
-            if alive.data_ptr() != address:
+        bound = zip(self._names, alive, self._untyped_addresses, self._untyped_nbytes, strict=True)
+        for name, untyped, address, nbytes in bound:
+            what = "freed" if untyped is None else "resized or moved"
+            now = (0, 0) if untyped is None else (untyped.data_ptr(), untyped.nbytes())
+            if now != (address, nbytes):
                 raise StorageMovedError(
-                    storage=name, what="resized or moved", address=address, address_now=alive.data_ptr()
+                    storage=name, what=what, address=address, nbytes=nbytes, address_now=now[0], nbytes_now=now[1]
                 )
 
 

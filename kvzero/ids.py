@@ -52,6 +52,8 @@ def _integers(block_ids: HostIds) -> np.ndarray:
         except (TypeError, RuntimeError) as error:  # a type that NumPy lacks, or no dense memory on the CPU
             given = f"a tensor of {block_ids.dtype} on {block_ids.device}"
             raise IdTypeError(given=given) from error
+    if isinstance(block_ids, np.ma.MaskedArray):
+        raise IdTypeError(given="a masked array, whose hidden ids would be zeroed too")
     if isinstance(block_ids, np.ndarray) and block_ids.dtype == object and block_ids.ndim == 1:
         block_ids = block_ids.tolist()  # its items are looked at one by one, as those of a list
     if not isinstance(block_ids, np.ndarray):

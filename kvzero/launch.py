@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from .errors import LaunchTooLargeError, TileBytesError
+from .errors import LaunchTooLargeError, NumIdsError, TileBytesError
 
 # A GPU starts about 1.6 programs a nanosecond (H200), whatever they do: programs that write 4 KiB stay
 # ahead of the memory, shorter ones do not. Longer ones gain nothing. So short pages share a program.
@@ -272,7 +272,7 @@ def launch_for(plan, num_ids: int | None = None, limits: DeviceLimits = CUDA, ti
 
     Args:
         plan: the plan; its storages are taken to begin on 128-byte lines, as allocators give them.
-        num_ids: block ids of the call; None means every block of the pool.
+        num_ids: block ids of the call, at least 0; None means every block of the pool.
         limits: limits of the device.
         tile_bytes: bytes of a tile; None takes the best known.
 
@@ -282,12 +282,17 @@ def launch_for(plan, num_ids: int | None = None, limits: DeviceLimits = CUDA, ti
     Raises:
         LaunchTooLargeError: one block alone needs more programs than a launch may hold.
         TileBytesError: the tile wanted is not a power of two from 32 to 262,144.
+        NumIdsError: `num_ids` is no such number.
 
     Example:
         >>> launch_for(plan, num_ids=6870).programs        # doctest: +SKIP
         6870000
     """
-    num_ids = plan.num_blocks if num_ids is None else num_ids
+    if num_ids is None:
+        num_ids = plan.num_blocks
+    elif isinstance(num_ids, bool) or not isinstance(num_ids, (int, np.integer)) or num_ids < 0:
+        raise NumIdsError(num_ids=num_ids)
+    num_ids = int(num_ids)
     tiling = tiling_for(plan, tile_bytes)
     rows = tile_rows(plan, tiling.step_bytes)
     per_block, batch = len(rows), tiling.ids_per_program

@@ -38,14 +38,18 @@ class Meeting:
         if missing:
             raise errors.RanksError(detail=f"the environment lacks {', '.join(missing)}")
         rank, count, host, port = (os.environ[name] for name in names)
+        if not (_is_count(count) and _is_count(rank) and int(rank) < int(count)):
+            raise errors.RanksError(detail=f"RANK is {rank!r}, WORLD_SIZE {count!r}: not a rank from 0 below the size")
+        if not (_is_count(port) and int(port) < 2**16):
+            raise errors.RanksError(detail=f"MASTER_PORT is {port!r}: not a port from 0 to 65,535")
         agent_hosts = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
         try:
             store = dist.TCPStore(
                 host, int(port), is_master=rank == "0" and not agent_hosts, wait_for_workers=False,
                 timeout=timedelta(seconds=max(time_limit_s, 1.0)), multi_tenant=True,
             )  # fmt: skip
-        except (RuntimeError, ValueError) as error:
-            raise errors.RanksError(detail=f"no meeting point at {host}:{port}: {error}") from error
+        except (RuntimeError, TypeError, ValueError) as error:
+            raise errors.RanksError(detail=f"no meeting point at {host}:{port}: {str(error).rstrip('.')}") from error
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         return cls(dist.PrefixStore(f"kvzero/{attempt}", store), int(rank), int(count), agent_hosts)
 
@@ -120,6 +124,10 @@ class Meeting:
             if self.store.add("left", 0) >= present:
                 return
             time.sleep(POLL_S)
+
+
+def _is_count(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 10
 
 
 def _stop(*_: Any) -> None:

@@ -32,8 +32,8 @@ class Plan:
         storages: the storages, as the geometry lists them.
         segments: in the order of storage and base.
         needed_bytes_per_block: distinct bytes that the selected views own in a block.
-        proven: True only if `plan_segments` made it, and it is unchanged; nothing else may be launched on live
-            memory. It cannot be given, and `dataclasses.replace` does not carry it over.
+        proven: True only if `plan_segments` made it; nothing else may be launched on live memory. It cannot be
+            given, and `dataclasses.replace` does not carry it over.
     """
 
     planner: str

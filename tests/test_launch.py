@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kvzero import geometries
-from kvzero.errors import LaunchTooLargeError, TileBytesError
+from kvzero.errors import LaunchTooLargeError, NumIdsError, TileBytesError
 from kvzero.geometry import CacheGeometry
 from kvzero.launch import (
     AMD,
@@ -132,6 +135,16 @@ def test_no_real_dump_has_an_empty_program(name):
     assert launch.empty_programs_per_block == 0 and launch.programs == launch.programs_per_block * batches
     assert launch.programs_per_block * launch.tile_bytes >= plan.bytes_per_block
     assert launch.to_dict()["grid"] == [launch.programs, 1, 1]
+
+
+@pytest.mark.parametrize("num_ids", [-1, 1.5, float("nan"), True, "1", [1]])
+def test_a_number_of_ids_that_is_none_is_refused(num_ids):
+    with pytest.raises(NumIdsError):
+        launch_for(apart(4, [64]), num_ids)
+
+
+def test_a_numpy_number_of_ids_becomes_plain_data():
+    assert json.dumps(launch_for(apart(4, [64]), np.int64(3)).to_dict())
 
 
 def test_order_follows_the_layout():

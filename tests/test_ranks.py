@@ -85,6 +85,19 @@ def test_without_torchrun_there_is_nowhere_to_meet(monkeypatch):
     assert "MASTER_ADDR" in caught.value.detail
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("RANK", "2"), ("RANK", "-1"), ("RANK", "x"), ("WORLD_SIZE", "two"), ("MASTER_PORT", "99999")],
+)
+def test_an_environment_that_names_no_rank_is_refused_at_once(monkeypatch, name, value):
+    for key, good in {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29999"}.items():
+        monkeypatch.setenv(key, good)
+    monkeypatch.setenv(name, value)
+    with pytest.raises(RanksError) as caught:
+        run_ranks(lambda rank: {})
+    assert f"{name} is {value!r}" in caught.value.detail or f"{name} {value!r}" in caught.value.detail
+
+
 @pytest.mark.parametrize("count", [2, 4])
 def test_the_audit_command_on_ranks(count, tmp_path):
     """As documented: each rank its own file, one table, one code; four ranks, one of which holds other blocks."""

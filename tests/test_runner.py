@@ -97,3 +97,24 @@ def test_a_parameter_that_is_not_declared_is_refused_before_anything_runs(tmp_pa
         run_notebooks([path], tmp_path / "out", device="cpu", parameters={"colour": "blue"})
     assert main(["run", str(path), "-o", str(tmp_path / "out"), "-p", "colour", "blue"]) == 2
     assert capfd.readouterr().out == "" and not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("content", ["", "no json", "[]", "{}", '{"cells": [{"cell_type": "x"}], "nbformat": 4}'])
+def test_a_file_that_is_no_notebook_is_refused_before_anything_runs(tmp_path, content, capfd):
+    path = tmp_path / "broken.ipynb"
+    path.write_text(content)
+    assert main(["run", str(path), "-o", str(tmp_path / "out")]) == 2
+    printed = capfd.readouterr()
+    assert printed.out == "" and len(printed.err.splitlines()) == 1 and "not a notebook" in printed.err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("value", ["abc", "1.5", "1e99", "nan", ""])
+def test_a_parameter_of_another_type_is_refused(tmp_path, value, capfd):
+    path = write_notebook(tmp_path / "good.ipynb", ["1"])
+    assert main(["run", str(path), "-o", str(tmp_path / "out"), "-p", "size", value]) == 2
+    assert "the notebook has the int" in capfd.readouterr().err
+
+
+def test_a_folder_without_a_name_is_refused(tmp_path):
+    assert main(["run", str(write_notebook(tmp_path / "good.ipynb", ["1"])), "-o", ""]) == 2

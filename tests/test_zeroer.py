@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import engine_layouts
 
-from kvzero import geometries, launch, targets
+from kvzero import binding, geometries, launch, targets
 from kvzero.errors import (
     IdOutOfRangeError,
     IdTypeError,
@@ -331,6 +331,34 @@ def test_every_error_names_its_rule():
     with pytest.raises(KvzeroError) as caught:
         BlockZeroer(plan_segments(geometry), memory).zero([6])
     assert caught.value.to_dict()["rule"] == "id-out-of-range" and "ids 0 to 5" in str(caught.value)
+
+
+def test_a_storage_that_shrank_in_its_place_is_noticed(monkeypatch):
+    geometry = slab()
+    memory = dirty(geometry)
+    zeroer = BlockZeroer(plan_segments(geometry), memory)
+    untyped = memory["slab"].untyped_storage()
+    # An allocator that hands out the old address again, as small pools often do.
+    before, nbytes = untyped.data_ptr(), untyped.nbytes()
+    monkeypatch.setattr(binding, "_address", lambda storage: before)
+    untyped.resize_(nbytes // 2)
+    with pytest.raises(StorageMovedError) as caught:
+        zeroer.zero([1])
+    assert (caught.value.nbytes, caught.value.nbytes_now) == (nbytes, nbytes // 2)
+
+
+@pytest.mark.parametrize("storages", [None, 5, [torch.zeros(8, dtype=torch.uint8)]])
+def test_storages_are_given_by_name(storages):
+    with pytest.raises(TensorKindError, match="mapping"):
+        BlockZeroer(plan_segments(slab()), storages)
+
+
+def test_a_masked_array_is_refused():
+    geometry = slab()
+    memory = dirty(geometry)
+    with pytest.raises(IdTypeError, match="masked"):
+        BlockZeroer(plan_segments(geometry), memory).zero(np.ma.array([1, 3], mask=[False, True]))
+    assert_zeroed(geometry, memory, [])
 
 
 def test_a_gpu_target_that_is_collected_waits_for_nothing_and_its_memory_waits_for_the_next(monkeypatch):

@@ -32,7 +32,7 @@ def add_parser(subparsers) -> None:
         default="auto",
         help="auto (default) takes a GPU if there is one; cpu runs the kernel in Triton's interpreter",
     )
-    parser.add_argument("-o", "--out", type=Path, default=Path("out"), metavar="DIR", help="default: out")
+    parser.add_argument("-o", "--out", type=_folder, default=Path("out"), metavar="DIR", help="default: out")
     parser.add_argument(
         "-p",
         dest="parameters",
@@ -43,6 +43,12 @@ def add_parser(subparsers) -> None:
         help="a parameter that every named notebook declares; may be given several times",
     )
     parser.add_argument("--html", action="store_true", help="also write a static site, DIR/site/index.html")
+
+
+def _folder(text: str) -> Path:
+    if not text:
+        raise argparse.ArgumentTypeError("an empty name is no folder")
+    return Path(text)
 
 
 def run(args: argparse.Namespace) -> int:

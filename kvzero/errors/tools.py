@@ -36,6 +36,20 @@ class NotebookParameterError(KvzeroError):
     template = "{path}: the parameter {name!r} is not declared; declared are {declared}."
 
 
+class NotebookParameterTypeError(KvzeroError):
+    """A parameter has the type of the notebook's own value."""
+
+    rule = "notebook-parameter-type"
+    template = "{path}: the parameter {name!r} is {value!r}, but the notebook has the {expected} {default!r} there."
+
+
+class NotebookFormatError(KvzeroError):
+    """A notebook is one that Jupyter can read and run."""
+
+    rule = "notebook-format"
+    template = "{path}: not a notebook that can be run: {detail}."
+
+
 class RanksError(KvzeroError):
     """A run of many ranks has what it needs to meet."""
 

@@ -76,12 +76,20 @@ class TileBytesError(KvzeroError):
     template = "tile_bytes is {tile_bytes!r}, but it must be a power of two from {least} to {most:,}."
 
 
+class NumIdsError(KvzeroError):
+    """A launch is counted for a number of ids."""
+
+    rule = "num-ids"
+    template = "num_ids is {num_ids!r}, but a call has a whole number of ids, 0 or more."
+
+
 class StorageMovedError(KvzeroError):
     """The memory that a zeroer writes is still where it was."""
 
     rule = "storage-moved"
     template = (
-        "storage {storage!r} was {what} after the zeroer was built (address {address} then, {address_now} now). "
+        "storage {storage!r} was {what} after the zeroer was built (address {address}, {nbytes:,} bytes then; "
+        "{address_now}, {nbytes_now:,} bytes now). "
         "Nothing was written; build a new BlockZeroer."
     )
 

@@ -57,11 +57,11 @@ def tags_of(cell: dict) -> frozenset[str]:
     return frozenset(cell.get("metadata", {}).get("tags", ()))
 
 
-def declared_parameters(notebook: dict) -> set[str] | None:
-    """The names assigned in the cell tagged ``parameters``; None if there is no such cell."""
+def declared_parameters(notebook: dict) -> dict[str, object] | None:
+    """Name to value of the cell tagged ``parameters``; None if there is no such cell."""
     for cell in notebook["cells"]:
         if "parameters" in tags_of(cell):
-            return set(_literals(source_of(cell)))
+            return _literals(source_of(cell))
     return None
 
 

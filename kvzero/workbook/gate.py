@@ -151,7 +151,7 @@ def _parameter_problems(execution: Execution) -> Iterator[str]:
     if declared is None:
         yield "no cell is tagged `parameters`"
     else:
-        for name in sorted(set(execution.parameters) - declared):
+        for name in sorted(set(execution.parameters) - set(declared)):
             yield f"parameter {name} is not declared; declared: {', '.join(sorted(declared))}"
 
 

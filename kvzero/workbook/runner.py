@@ -14,10 +14,19 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 
+import nbformat
+
 from kvzero.commands.outputs import check_outputs
-from kvzero.errors import NotebookNotFoundError, NotebookParameterError, OutputFileError
+from kvzero.errors import (
+    NotebookFormatError,
+    NotebookNotFoundError,
+    NotebookParameterError,
+    NotebookParameterTypeError,
+    OutputFileError,
+)
 from kvzero.workbook.canonical import declared_parameters
 from kvzero.workbook.environment import pick_device
 from kvzero.workbook.gate import Execution, Ruling, budget_seconds, rule, text_outputs
@@ -92,15 +101,21 @@ def run_notebooks(
 
     Raises:
         DeviceNotAvailableError: for "cuda" where there is no GPU.
-        NotebookParameterError: a notebook does not declare a parameter.
+        NotebookFormatError: a file is no notebook.
+        NotebookParameterError, NotebookParameterTypeError: a notebook does not declare a parameter, or has a value
+            of another type there.
         OutputFileError: the folder cannot be made, or a copy would go over a notebook or over another copy.
     """
     settled = pick_device(device)
     for path in notebooks:
         declared = _declared(path)
-        for name in parameters or {}:
+        for name, value in (parameters or {}).items():
             if declared is not None and name not in declared:
                 raise NotebookParameterError(path=path, name=name, declared=sorted(declared))
+            if declared is not None and not _fits(value, declared[name]):
+                raise NotebookParameterTypeError(
+                    path=path, name=name, value=value, default=declared[name], expected=type(declared[name]).__name__
+                )
     check_outputs([out / path.name for path in notebooks], *notebooks)
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -109,8 +124,23 @@ def run_notebooks(
     return _run_all(notebooks, out, {"device": settled, **(parameters or {})})
 
 
-def _declared(notebook: Path) -> set[str] | None:
-    """The parameters of a notebook; None if that cannot be told, which the gate then says."""
+def _fits(text: str, default: object) -> bool:
+    """Whether a word of the command line can stand for a value of the default's type."""
+    if type(default) not in (int, float):
+        return True
+    try:
+        return isfinite(type(default)(text))
+    except (OverflowError, ValueError):
+        return False
+
+
+def _declared(notebook: Path) -> dict[str, object] | None:
+    """The parameters of a notebook and their values; None if that cannot be told, which the gate then says."""
+    try:
+        nbformat.validate(nbformat.read(notebook, as_version=4))
+    except Exception as error:  # whatever nbformat and its validator make of a file that is no notebook
+        detail = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
+        raise NotebookFormatError(path=notebook, detail=detail) from error
     try:
         return declared_parameters(_read(notebook))
     except (TypeError, KeyError, AttributeError, ValueError, SyntaxError):
