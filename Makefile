@@ -39,10 +39,9 @@ lint: $(INSTALLED)
 	$(VENV_PYTHON) -m ruff check
 	$(VENV_PYTHON) -m kvzero.workbook.canonical notebooks/*.ipynb
 
-# Set-up is done again only when what is to be installed has changed. "compat" puts this folder on Python's path, so
-# that the package is found from the folder above too, where its own folder would pass for it.
+# Set-up is done again only when what is to be installed has changed.
 $(INSTALLED): pyproject.toml constraints.txt
 	@echo "Setting up $(VENV), once; this can take some minutes"
 	$(PYTHON) -m venv $(VENV_FLAGS) $(VENV)
-	$(VENV_PYTHON) -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) --config-settings editable_mode=compat -e '.[workbook,test]'
+	$(VENV_PYTHON) -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -e '.[workbook,test]'
 	@touch $@
