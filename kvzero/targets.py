@@ -82,9 +82,9 @@ class CpuTarget:
         self._refused = torch.zeros(2, dtype=torch.int64)
 
     def zero(self, job: Job, block_ids) -> None:
-        ids = checked_ids(block_ids, job.plan)
+        ids = np.unique(checked_ids(block_ids, job.plan))  # an id given twice would be interpreted twice
         for start in range(0, len(ids), job.ids_per_launch):
-            part = torch.from_numpy(ids[start : start + job.ids_per_launch].copy())
+            part = torch.from_numpy(ids[start : start + job.ids_per_launch])
             zero_tiles_interpreted[(job.programs(len(part)),)](
                 job.table, part, self._refused, len(part), job.num_blocks, *[0] * VALUES, *job.constants, IN_ARRAY
             )
