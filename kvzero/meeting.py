@@ -48,7 +48,7 @@ class Meeting:
                 host, int(port), is_master=rank == "0" and not agent_hosts, wait_for_workers=False,
                 timeout=timedelta(seconds=max(time_limit_s, 1.0)), multi_tenant=True,
             )  # fmt: skip
-        except (RuntimeError, TypeError, ValueError) as error:
+        except (RuntimeError, ValueError) as error:
             raise errors.RanksError(detail=f"no meeting point at {host}:{port}: {str(error).rstrip('.')}") from error
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         return cls(dist.PrefixStore(f"kvzero/{attempt}", store), int(rank), int(count), agent_hosts)

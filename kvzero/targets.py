@@ -50,16 +50,16 @@ class Job:
         self.bytes_per_block = plan.bytes_per_block
         addresses = np.array([bound.addresses[each.storage] for each in plan.segments], dtype=np.uint64)
         address_bits = int(np.bitwise_or.reduce(addresses))
-        tiling = launch.tiling_for(plan, tile_bytes, target.most_bytes, address_bits)
-        table = tile_table(plan, addresses, tiling.step_bytes)
+        self.tiling = launch.tiling_for(plan, tile_bytes, target.most_bytes, address_bits)
+        table = tile_table(plan, addresses, self.tiling.step_bytes)
         self.num_tiles = len(table)
-        self.ids_per_program = tiling.ids_per_program
-        self.ids_per_launch = launch.ids_per_launch(self.num_tiles, target.limits, self.ids_per_program)
+        ids_per_program = self.tiling.ids_per_program
+        self.ids_per_launch = launch.ids_per_launch(self.num_tiles, target.limits, ids_per_program)
         # A storage that starts at an odd address narrows the stores, whatever the plan's numbers divide by.
         low_bits = address_bits | plan.alignment_bytes
         self.store_width_bytes = low_bits & -low_bits
         # Of the kernel, in its order.
-        self.constants = tiling.tile_bytes, tiling.step_bytes, self.store_width_bytes, self.ids_per_program
+        self.constants = self.tiling.tile_bytes, self.tiling.step_bytes, self.store_width_bytes, ids_per_program
         # Compiled forms of the kernel, by where the ids come from and their type; equal ones are shared by all jobs.
         self.variants: dict[tuple, CompiledVariant] = {}
         self.table = torch.from_numpy(table).to(bound.device)
@@ -68,7 +68,7 @@ class Job:
 
     def programs(self, num_ids: int) -> int:
         """Programs of a launch for so many ids."""
-        return self.num_tiles * -(-num_ids // self.ids_per_program)
+        return self.num_tiles * -(-num_ids // self.tiling.ids_per_program)
 
 
 class CpuTarget:

@@ -173,7 +173,7 @@ def test_the_tensor_copy_serves_where_the_driver_copy_is_missing(monkeypatch):
 @pytest.mark.parametrize("page", [1, 5, 37, 64, 200, 1_001, 1_152])
 def test_short_pages_share_a_program(page):
     pool = Pool(num_blocks=300, pages=(page, page), stride_bytes=2 * page + 7, first_byte=3)
-    batch = pool.zeroer._job.ids_per_program
+    batch = pool.zeroer._job.tiling.ids_per_program
     assert batch > 1
     shuffled = np.random.default_rng(page).permutation(300)
     for num_ids in 1, batch, 64, 65, 131:

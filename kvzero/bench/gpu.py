@@ -130,12 +130,14 @@ def _measure_set(each: BenchSet) -> dict:
     wrong += pool.wrong_bytes(block_ids)
     settle()
     job = zeroer._job
-    single = {} if job.ids_per_program == 1 else {"one_id_a_program": _one_id_a_program(job, pool, block_ids)}
+    single = {}
+    if job.tiling.ids_per_program > 1:  # what short pages gain by sharing a program
+        single["one_id_a_program"] = measure_tile(plan, pool, block_ids, job.tiling.tile_bytes)
     return single | {
         "name": each.name, "num_blocks": each.geometry.num_blocks, "num_ids": len(block_ids), "bytes": nbytes,
         "segments": len(plan.segments), "full_speed": each.full_speed,
-        "tile_bytes": job.constants[0], "store_width_bytes": job.store_width_bytes,
-        "ids_per_program": job.ids_per_program, "programs": job.programs(len(block_ids)),
+        "tile_bytes": job.tiling.tile_bytes, "store_width_bytes": job.store_width_bytes,
+        "ids_per_program": job.tiling.ids_per_program, "programs": job.programs(len(block_ids)),
         "wrong_bytes": wrong, "warmup_wrote_bytes": warmup_wrote,
         "us": {
             "kvzero": ours_us, "kvzero, ids shuffled": shuffled_us, "driver memset": memset_us,
@@ -147,16 +149,20 @@ def _measure_set(each: BenchSet) -> dict:
     }  # fmt: skip
 
 
-def _one_id_a_program(job, pool: Pool, block_ids: np.ndarray) -> dict:
-    """The same tiles, but a program for each block: what short pages gain by sharing one."""
-    zeroer = BlockZeroer(job.plan, pool.storages, tile_bytes=job.constants[0])
+def measure_tile(plan, pool: Pool, block_ids: np.ndarray, tile_bytes: int) -> dict:
+    """Device time with tiles of this size, each program serving one block, and how many bytes it got wrong."""
+    zeroer = BlockZeroer(plan, pool.storages, tile_bytes=tile_bytes)
     ids = torch.from_numpy(block_ids).cuda()
     pool.refill()
     zeroer.zero(ids)
     wrong = pool.wrong_bytes(block_ids)
     settle()
-    programs = zeroer._job.programs(len(block_ids))
-    return {"programs": programs, "us": device_us(lambda: zeroer.zero(ids)), "wrong_bytes": wrong}
+    return {
+        "tile_bytes": tile_bytes,
+        "programs": zeroer._job.programs(len(block_ids)),
+        "us": device_us(lambda: zeroer.zero(ids)),
+        "wrong_bytes": wrong,
+    }
 
 
 def _index_fill_us(pool: Pool, ids: torch.Tensor) -> float | None:

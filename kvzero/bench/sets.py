@@ -67,6 +67,11 @@ def _pages(name: str, storage: int, offset: int, num_blocks: int, page: int, str
     }  # fmt: skip
 
 
+def mixed_pages() -> CacheGeometry:
+    """The pool of two page sizes whose common divisor made #49704 slow."""
+    return layers_apart("GLM-5.2-like, 61 x (41,984 + 8,448 B)", [41_984, 8_448] * 61, 1_024)
+
+
 def all_sets() -> list[BenchSet]:
     """The sets of the bench: SPEED's shapes, real dumps with pools of gigabytes, and pages that are hard to write."""
 
@@ -77,7 +82,7 @@ def all_sets() -> list[BenchSet]:
         name = f"odd pages of {page:,} B ({width}-byte alignment)"
         return BenchSet(name, layers_apart(name, [page] * 32, 6_000), 1_024, full_speed=False)
 
-    glm = layers_apart("GLM-5.2-like, 61 x (41,984 + 8,448 B)", [41_984, 8_448] * 61, 1_024)
+    glm = mixed_pages()
     slab = slabs("DeepSeek-V4-like slabs, 8 x 4 layers, 37,376 of 37,440 B", 37_376, 37_440, 6_000, 4, 8)
     kv = layers_apart("K and V apart, 160 x 32,768 B", [32_768] * 160, 1_024)
     hybrid = layers_apart("hybrid, 12 x 1,114,112 B", [1_114_112] * 12, 600)

@@ -137,13 +137,14 @@ def _fits(text: str, default: object) -> bool:
 def _declared(notebook: Path) -> dict[str, object] | None:
     """The parameters of a notebook and their values; None if that cannot be told, which the gate then says."""
     try:
-        nbformat.validate(nbformat.read(notebook, as_version=4))
+        content = nbformat.read(notebook, as_version=4)
+        nbformat.validate(content)
     except Exception as error:  # whatever nbformat and its validator make of a file that is no notebook
         detail = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
         raise NotebookFormatError(path=notebook, detail=detail) from error
     try:
-        return declared_parameters(_read(notebook))
-    except (TypeError, KeyError, AttributeError, ValueError, SyntaxError):
+        return declared_parameters(content)
+    except (ValueError, SyntaxError):
         return None
 
 

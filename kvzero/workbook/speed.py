@@ -32,7 +32,6 @@ RECORD = "bench_h200"
 MIXED, SAME_PAGE = "GLM-5.2-like", "fp8_target_bf16_drafter_same_page__BHLNC"
 UNIFORM, SHORT = "hybrid", "nvfp4"
 SHOWN = (MIXED, UNIFORM, SAME_PAGE, SHORT)
-FRESH = "fresh pinned copy and public launch"
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import ipywidgets as widgets
 from matplotlib.figure import Figure
 
 from ..bench.sets import layers_apart
+from ..bench.tiles import TILES_BYTES
 from ..launch import launch_for
 from ..plan import plan_segments
 from ..specimens import page_per_segment
@@ -16,7 +17,6 @@ from .figures.charts import Limit, bars
 from .figures.tables import table_text
 from .speed import Rates
 
-TILES_BYTES = tuple(1 << power for power in range(9, 17))
 HEADER = ("bytes a program", "programs", "to start them, µs", "what the call waits for")
 
 
