@@ -19,6 +19,8 @@ FAST_LAUNCH_VERSIONS = ((3, 6), (3, 7), (3, 8), (3, 9))
 # Fewer programs at once than the GPU could hold leave fewer pages half written: 0.5 % on an H200, and a loss of more
 # than that below 16. Shared memory that they do not use keeps the others out; only the fast launch can ask for it.
 RESIDENT_PROGRAMS = 18
+# No kernel of ours adds floats. Said outright, since Triton 3.9 warns of a coming default where nothing is said.
+NO_FLOATS = {"enable_fp_fusion": False}
 TRITON_VERSION = tuple(int(part) for part in triton.__version__.split(".")[:2])
 
 
@@ -57,6 +59,7 @@ IN_ARRAY, COUNTED, BY_VALUE = range(3)
 VALUES = 32
 MOST_BY_VALUE = 2 * VALUES
 _NO_VALUES = (0,) * VALUES
+OPTIONS = {"num_warps": WARPS_PER_PROGRAM, **NO_FLOATS}
 
 
 # fmt: off
@@ -215,7 +218,7 @@ class CompiledVariant:
         self._constants = (tile_bytes, step_bytes, store_width_bytes, ids_per_program, ids)
         self._types = (torch.int64, id_dtype, torch.int64)
         self.kernel = zero_tiles_compiled.warmup(
-            *self._types, 1, 1, *_NO_VALUES, *self._constants, grid=(1,), num_warps=WARPS_PER_PROGRAM
+            *self._types, 1, 1, *_NO_VALUES, *self._constants, grid=(1,), **OPTIONS
         )
         self.fast = TRITON_VERSION in FAST_LAUNCH_VERSIONS
         if self.fast:
@@ -241,7 +244,7 @@ class CompiledVariant:
         else:
             arrays = map(_Array, (tiles, ids, refused), self._types)
             numbers = num_ids, num_blocks, *values, *self._constants
-            zero_tiles_compiled[(programs,)](*arrays, *numbers, num_warps=WARPS_PER_PROGRAM)
+            zero_tiles_compiled[(programs,)](*arrays, *numbers, **OPTIONS)
 
 
 def fast_launcher(kernel, shared_bytes: int) -> Callable[..., None]:

@@ -32,7 +32,7 @@ def compiled(store_width_bytes: int, ids_per_program: int, ids: int, tile_bytes:
     constants = {"TILE_BYTES": tile_bytes, "STEP_BYTES": step_bytes, "STORE_WIDTH": store_width_bytes}
     constants |= {"IDS_PER_PROGRAM": ids_per_program, "IDS": ids}
     source = ASTSource(zero_tiles_compiled, signature | dict.fromkeys(constants, "constexpr"), constants)
-    return triton.compile(source, target=HOPPER, options={"num_warps": 1})
+    return triton.compile(source, target=HOPPER, options=kernel.OPTIONS)
 
 
 @pytest.mark.parametrize("ids", [kernel.IN_ARRAY, kernel.COUNTED, kernel.BY_VALUE])
@@ -58,7 +58,8 @@ def test_odd_plans_get_16_byte_stores_between_their_ends(width_bytes, narrow):
 def test_without_the_hints_the_stores_are_narrow():
     """The discriminator of the two tests above: what an address out of a table gets by itself."""
     source = ASTSource(_unhinted, {"address_ptr": "*i64", "words": "i32"}, {})
-    stores = re.findall(r"st\.global\.(\S+)", triton.compile(source, target=HOPPER).asm["ptx"])
+    ptx = triton.compile(source, target=HOPPER, options=kernel.NO_FLOATS).asm["ptx"]
+    stores = re.findall(r"st\.global\.(\S+)", ptx)
     assert stores and set(stores) == {"b32"}
 
 

@@ -19,7 +19,7 @@ import triton.language as tl
 
 from ..errors import GridOverflowError
 from ..geometry import CacheGeometry
-from ..kernel import jit_both
+from ..kernel import NO_FLOATS, jit_both
 from ..launch import CUDA, DeviceLimits, Launch
 from ..plan import Plan
 from ..views import Name
@@ -125,7 +125,7 @@ def write(plan: Plan, storages: Mapping[Name, torch.Tensor], block_ids: Sequence
     """
     addresses, strides, spans, ids = parts.tables(plan, storages, block_ids)
     kernel = _compiled if addresses.is_cuda else _interpreted
-    kernel[launch(plan, len(block_ids)).grid](addresses, strides, spans, ids, CHUNK_WORDS)
+    kernel[launch(plan, len(block_ids)).grid](addresses, strides, spans, ids, CHUNK_WORDS, **NO_FLOATS)
 
 
 MUST_DO = (

@@ -18,7 +18,7 @@ import torch
 import triton.language as tl
 
 from ..geometry import CacheGeometry
-from ..kernel import jit_both
+from ..kernel import NO_FLOATS, jit_both
 from ..launch import CUDA, DeviceLimits, Launch
 from ..plan import Plan
 from ..views import Name, Segment
@@ -100,7 +100,7 @@ def write(plan: Plan, storages: Mapping[Name, torch.Tensor], block_ids: Sequence
     max_chunks = max(parts.spans_words(plan)) // chunk_words
     kernel = _compiled if addresses.is_cuda else _interpreted
     kernel[launch(plan, len(block_ids)).grid](
-        addresses, pages, ids, len(block_ids), len(plan.segments), max_chunks, chunk_words
+        addresses, pages, ids, len(block_ids), len(plan.segments), max_chunks, chunk_words, **NO_FLOATS
     )
 
 

@@ -23,7 +23,7 @@ import triton.language as tl
 
 from ..errors import NonUniformPagesError
 from ..geometry import CacheGeometry
-from ..kernel import jit_both
+from ..kernel import NO_FLOATS, jit_both
 from ..launch import CUDA, DeviceLimits, Launch
 from ..plan import Plan
 from ..views import Name, Segment
@@ -109,7 +109,7 @@ def write(plan: Plan, storages: Mapping[Name, torch.Tensor], block_ids: Sequence
     page_words = plan.segments[0].span_bytes // parts.WORD_BYTES
     kernel = _compiled if addresses.is_cuda else _interpreted
     kernel[launch(plan, len(block_ids)).grid](
-        addresses, ids, len(block_ids), len(plan.segments), page_words, parts.common_chunk_words(plan)
+        addresses, ids, len(block_ids), len(plan.segments), page_words, parts.common_chunk_words(plan), **NO_FLOATS
     )
 
 

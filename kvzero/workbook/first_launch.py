@@ -18,7 +18,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from ..binding import BoundStorages
-from ..kernel import BY_VALUE, COUNTED, IN_ARRAY, VALUES, jit_both, zero_tiles_interpreted
+from ..kernel import BY_VALUE, COUNTED, IN_ARRAY, NO_FLOATS, VALUES, jit_both, zero_tiles_interpreted
 from ..plan import Plan
 from ..specimens import parts
 from ..specimens.uniform_page import zero_uniform
@@ -124,7 +124,7 @@ def compile_for_hopper(kernel, plan: Plan, count_class: str) -> Compiled:
     with triton.knobs.compilation.scope():
         triton.knobs.compilation.always_compile = True
         start = time.perf_counter()
-        compiled = triton.compile(source, target=HOPPER, options={"enable_fp_fusion": True})
+        compiled = triton.compile(source, target=HOPPER, options=NO_FLOATS)
         seconds = time.perf_counter() - start
     return Compiled(seconds, compiled.hash, compiled.asm["cubin"])
 
@@ -163,7 +163,7 @@ def launch(kernel, plan: Plan, storages: Mapping, block_ids: Sequence[int], firs
     ids = torch.tensor([0] * first + list(block_ids), dtype=torch.int64, device=addresses.device)[first:]
     page_words, chunk_words = plan.segments[0].span_bytes // parts.WORD_BYTES, parts.common_chunk_words(plan)
     programs = len(block_ids) * len(plan.segments) * (page_words // chunk_words)
-    kernel[(programs,)](addresses, ids, len(block_ids), len(plan.segments), page_words, chunk_words)
+    kernel[(programs,)](addresses, ids, len(block_ids), len(plan.segments), page_words, chunk_words, **NO_FLOATS)
 
 
 def interpreted_warmup(plan: Plan, storages: Mapping) -> int:

@@ -12,7 +12,7 @@ import triton.language as tl
 from matplotlib.figure import Figure
 
 from ..geometry import CacheGeometry
-from ..kernel import jit_both
+from ..kernel import NO_FLOATS, jit_both
 from ..launch import SEGMENT, Launch, step_for, tile_rows
 from ..plan import Plan, plan_segments
 from ..specimens import PLANNERS
@@ -163,7 +163,7 @@ def launch_outcome(grid: tuple[int, ...], device: str) -> str:
     """
     flag = torch.zeros(1, dtype=torch.int32, device=device)
     try:
-        _mark_compiled[grid](flag)
+        _mark_compiled[grid](flag, **NO_FLOATS)
         torch.cuda.synchronize(device)
     except (OverflowError, RuntimeError, ValueError) as error:
         return type(error).__name__

@@ -22,7 +22,7 @@ from triton.compiler import ASTSource
 
 from ..bench.sets import all_sets
 from ..errors import KvzeroError
-from ..kernel import IN_ARRAY, VALUES, zero_tiles_compiled
+from ..kernel import IN_ARRAY, NO_FLOATS, VALUES, zero_tiles_compiled
 from ..launch import TILE_BYTES
 from ..plan import Plan
 from ..specimens import masked_grid, page_per_segment, parts
@@ -186,6 +186,4 @@ def _compile(planner: str, plan: Plan):
     # Arrays from torch start at multiples of 16 bytes, and Triton tells the compiler so.
     aligned = {(index,): [["tt.divisibility", 16]] for index, kind in enumerate(types) if kind == "*i64"}
     source = ASTSource(kernel, signature, values, aligned)
-    return triton.compile(
-        source, target=GPUTarget("cuda", 90, 32), options={"num_warps": warps, "enable_fp_fusion": True}
-    )
+    return triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": warps, **NO_FLOATS})
