@@ -80,7 +80,7 @@ def test_a_map_says_why_it_opens_where_it_does():
     (line,) = [line for line in memory_map(cache).words if line.startswith("Blocks, to scale")]
     assert line.endswith("bytes 139,968 to 184,320 of a block's 184,320: around the first pad")
     shown = memory_map_data(cache)
-    assert shown.focus_reason == "the first pad, after 1 indexer k_cache g1"
+    assert shown.focus_reason == "the first pad, after 1 indexer k_cache g1 in block 1"
     before, after = (next(cell for cell in shown.byte_cells if cell.start_bytes <= byte < cell.end_bytes)
                      for byte in (shown.focus[1] - 1, shown.focus[1]))  # fmt: skip
     assert before.layers and after.kind == "idle_pad"
@@ -90,7 +90,7 @@ def test_a_map_says_why_it_opens_where_it_does():
     chosen = memory_map(cache, layers=[cache.layers[0].name]).words
     assert any("of a block's 184,320: the layers chosen" in line for line in chosen)
     pool = make_geometry()
-    assert memory_map_data(pool, plan_segments(pool), blocks=[1]).focus_reason == "the end of layer 0"
+    assert memory_map_data(pool, plan_segments(pool), blocks=[1]).focus_reason == "the end of layer 0 in block 1"
     assert memory_map_data(pool, focus=(0, 3)).focus_reason == "the byte asked for"
 
 

@@ -82,7 +82,7 @@ def test_a_page_carries_text_pictures_and_folded_solution(site):
     assert "block 98 wipes block 99 & more" in "".join(page.text)
     assert "[0] a < b" in "".join(page.text)
     assert '<a href="02_b.html#1-Symptom">span</a>' in text
-    assert "It works in JupyterLab" in text
+    assert "In JupyterLab an explorer stands here." in text
     assert text.index("<summary>Solution</summary>") < text.index("the solution")
     assert (site / "images" / "map.png").read_bytes() == b"picture"
 

@@ -27,7 +27,7 @@ _WORDS = re.compile(r"(?:\S+  (?=\S+ \S+ \S)|(?:\S+ )*\S+\?  )?\S+(?: \S+)*")
 # "#35219 gave ..." at the start of a line is a reference; nbconvert alone takes it for a heading.
 _REFERENCE = re.compile(r"^#(?=\d)", re.MULTILINE)
 _WIDGET = "application/vnd.jupyter.widget-view+json"
-_EXPLORER = "Here is an explorer. It works in JupyterLab; the figure before it shows where it starts."
+_EXPLORER = "In JupyterLab an explorer stands here. The page is complete without it."
 _PAGE = """\
 <!doctype html>
 <html lang="en">

@@ -12,7 +12,7 @@ from .explorers.base import Explorer, View, call_text
 from .figures.map_data import MemoryMapData, memory_map_data
 from .figures.map_text import map_text
 from .figures.memory_map import draw_memory_map
-from .figures.tables import table_text
+from .tables import table_text
 from .toy import make_geometry
 
 

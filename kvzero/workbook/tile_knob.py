@@ -14,8 +14,8 @@ from ..plan import plan_segments
 from ..specimens import page_per_segment
 from .explorers.base import Explorer, View
 from .figures.charts import Limit, bars
-from .figures.tables import table_text
 from .speed import Rates
+from .tables import table_text
 
 HEADER = ("bytes a program", "programs", "to start them, µs", "what the call waits for")
 

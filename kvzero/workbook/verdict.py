@@ -253,9 +253,9 @@ class Verdict:
     def to_html(self) -> str:
         """The verdict as a table; the words "proven" and "FAILED" carry the meaning, never colour alone."""
         head, *_ = self.to_text().splitlines()
-        cell = "<td style='text-align:left'>"
+        cell, word = "<td style='text-align:left'>", "<td style='text-align:left;white-space:nowrap'>"
         rows = "".join(
-            f"<tr>{cell}{'✓ proven' if claim.passed else '✗ <b>FAILED</b>'}</td>"
+            f"<tr>{word}{'✓ proven' if claim.passed else '✗ <b>FAILED</b>'}</td>"
             f"{cell}{html.escape(claim.name)}</td>"
             f"<td>{html.escape(_shown(claim.measured))} {html.escape(claim.unit)}</td>"
             f"<td>{_RELATIONS[claim.relation]} {html.escape(_shown(claim.bound))}</td></tr>"

@@ -13,7 +13,7 @@ from ...launch import AMD, CUDA, DeviceLimits, launch_for
 from ...plan import Plan, plan_segments
 from ...specimens import masked_grid, page_per_segment, stride_and_span
 from ..figures.charts import Limit, bars
-from ..figures.tables import table_text
+from ..tables import table_text
 from ..toy import make_geometry
 from .base import Explorer, View, call_text
 

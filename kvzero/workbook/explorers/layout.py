@@ -19,7 +19,7 @@ from ...specimens import PLANNERS, engine, planner
 from ..figures.map_data import MemoryMapData, memory_map_data
 from ..figures.map_text import map_text
 from ..figures.memory_map import draw_memory_map
-from ..figures.tables import table_text
+from ..tables import table_text
 from ..toy import ITEMSIZE, ORDERS, make_geometry
 from .base import Explorer, View, note_figure
 

@@ -203,7 +203,7 @@ def _focus(atlas: Atlas, audit: Audit | None, blocks, wanted: set[str] | None) -
     whole = [piece for piece in pieces if not following.get(piece[1], set()) & set(piece[3])]  # no owner goes on
     _, end, index, layers, part = (padded or whole or pieces)[0]
     band, owner = atlas.bands[index], atlas.labels[zeroed_first(atlas, layers)[0]]
-    whose = f"{part} of {owner}" if part else owner
+    whose = f"{part} of {owner} in block {block}" if part else f"{owner} in block {block}"
     reason = f"the first pad, after {whose}" if padded else f"the end of {whose}"
     return (band.storage, band.start_bytes + block * band.stride_bytes + end - band.column_bytes), reason
 
