@@ -24,7 +24,16 @@ from kvzero.triage import MERGED, triage
 from kvzero.triage.judging import judge_planner, telling_blocks
 from kvzero.triage.shrink import shrink
 from kvzero.views import Segment
-from kvzero.workbook.triage import issue_text, judge_change, trial_pool
+from kvzero.workbook.triage import (
+    caches_table,
+    counts_text,
+    issue_text,
+    judge_change,
+    reply_to,
+    trial_pool,
+    two_witnesses,
+    verdict_table,
+)
 
 OLD = ("uniform-page", "page-per-segment")
 # (file, planner) to {kind of fault: bytes}; {} is right.
@@ -95,6 +104,22 @@ def test_fixes_are_found_by_running_the_later_eras():
     assert heads_outside.right_since() == "#51718"
     blind = triage(replace(geometries.load("llama3_8b_bf16__LHBNC"), engine_segments=()))
     assert blind.finding("masked-grid").fault("stomped").fixed_by == "" and blind.right_since() == ""
+
+
+def test_a_change_inside_an_era_is_named_as_what_is_needed():
+    for name, said in (
+        ("dsv4_c4_full__BLHNC", "needs #51749, which every era from #52058 on contains"),
+        ("dsv4_c4_mla_only__BLHNC", "needs a version with #50276 or newer"),
+    ):
+        assert said in " ".join(triage(geometries.load(name)).text().split())
+
+
+@pytest.mark.parametrize("name", geometries.names())
+def test_no_line_is_too_long_to_paste(name):
+    report = triage(geometries.load(name))
+    small = shrink(report.geometry, report.worst().planner) if report.worst() else None
+    long = [line for line in issue_text(report, small).splitlines() if len(line) > 100]
+    assert [line for line in long if " " in line.strip()] == []
 
 
 def test_where_it_shows_first_and_whom_it_hits():
@@ -296,6 +321,7 @@ def test_the_text_to_paste_holds_the_smallest_geometry():
     text = issue_text(report, small)
     data = json.loads(text.split("```json\n")[1].split("\n```")[0])
     assert CacheGeometry.from_dict(data) == small
+    assert not any("manager_view_shape" in layer for layer in data["layers"])  # it was that of 16 blocks
     assert issue_text(report, None).count("```") == 2
 
 
@@ -305,3 +331,32 @@ def test_trials_fit_and_keep_the_layout():
     assert sum(storage.nbytes for storage in trial.storages) <= 10_000_000
     assert plan_segments(trial).segments == plan_segments(big).segments
     assert trial_pool(geometries.load("numblocks1__LBNHC"), 1) is None
+
+
+def test_both_faults_of_the_smallest_cache_are_there_in_memory():
+    geometry = geometries.load("dsv4_c4_full__BLHNC")
+    small = shrink(geometry, "page-per-segment")
+    pairs = two_witnesses(small, judge_planner(small, "page-per-segment"), "cpu")
+    assert {block: counts_text(by_memory) for block, (_, by_memory) in pairs.items()} == {
+        0: "wiped 37,376, past the end 0, left dirty 0, pad 109,632",
+        1: "wiped 0, past the end 112,320, left dirty 0, pad 34,688",
+    }
+    assert all(counts_text(by_arithmetic) == counts_text(by_memory) for by_arithmetic, by_memory in pairs.values())
+    refusing = geometries.load("glm52_fp8_dsmla_indexer__LBNHC")
+    assert two_witnesses(refusing, judge_planner(refusing, "uniform-page"), "cpu") == {}
+
+
+def test_what_the_notebook_says_of_a_cache():
+    geometry = geometries.load("dsv4_c4_full__BLHNC")
+    report = triage(geometry)
+    _, rows = caches_table(geometry)
+    assert rows[0] == ["swa_cache", 4, 0, "sliding_window_mla", 37_376, 184_320, "0 to 112,320"]
+    assert sum(row[1] for row in rows) == 20
+    _, rows = verdict_table(report)
+    assert rows[2][2:] == ["✗ wrong", "0", "0", "448\N{NO-BREAK SPACE}(block\N{NO-BREAK SPACE}0)", "0.998"]
+    answers = {
+        name: reply_to(triage(geometries.load(name)), "b").removeprefix("You said b. The answer is ")[0]
+        for name in ("dsv4_c4_full__BLHNC", "glm52_fp8_dsmla_indexer__LBNHC", "llama3_8b_bf16__LBNHC")
+    }
+    assert answers == dict(zip(answers, "abc", strict=True))
+    assert reply_to(report, None).startswith("The answer is a")

@@ -12,6 +12,9 @@ from ..plan import plan_segments
 from ..resize import with_num_blocks
 from .judging import ENGINE, Finding, judge_planner
 
+# What a dump tells of the allocation that it was taken from; it is not true of a smaller one.
+OF_THE_ORIGINAL = ("manager_view_shape", "manager_view_stride", "bound_view")
+
 
 def shrink(geometry: CacheGeometry, planner: str) -> CacheGeometry:
     """Take blocks and layers away for as long as the planner shows all the faults that it showed before.
@@ -47,11 +50,12 @@ def shrink(geometry: CacheGeometry, planner: str) -> CacheGeometry:
     small = _fewer_layers(small, still, planner)
     small = _fewer_blocks(small, still)  # fewer layers may do with fewer blocks
     data = small.to_dict()
-    kept = {key: data[key] for key in ("engine", "layout", "num_blocks", "storages", "layers", "engine_segments")}
+    kept = {key: data[key] for key in ("engine", "layout", "num_blocks", "storages", "engine_segments")}
+    layers = [{key: layer[key] for key in layer if key not in OF_THE_ORIGINAL} for layer in data["layers"]]
     origin = f"{geometry.name}: {len(geometry.layers)} views, {geometry.num_blocks} blocks"
     shows = f"{planner}: {', '.join(sorted(wanted))}"
     name = f"{geometry.name}__smallest"
-    return CacheGeometry.from_dict({"name": name, **kept, "shrunk_from": origin, "shows": shows})
+    return CacheGeometry.from_dict({"name": name, **kept, "layers": layers, "shrunk_from": origin, "shows": shows})
 
 
 def _faults(geometry: CacheGeometry, planner: str) -> set[str]:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import base64
 import html
+import textwrap
 
 from .judging import Fault, Finding
 from .upstream import MERGED
 
 NOTHING_NEWER = "no later era that is rebuilt here fixes it"
+LINE_LETTERS = 100  # a page shows so many without cutting them
 
 
 def as_text(report) -> str:
@@ -27,7 +29,15 @@ def as_text(report) -> str:
     for finding in report.eras:
         lines += _lines(finding, report)
     lines += ["", "What to do", *(f"  - {text}" for text in advice(report))]
-    return "\n".join(lines)
+    return "\n".join(_wrapped(line) for line in lines)
+
+
+def _wrapped(line: str) -> str:
+    """A line, broken between words where it is too long, and continued further in."""
+    indent = " " * (4 + len(line) - len(line.lstrip()) - 2 * line.startswith("  - "))
+    return textwrap.fill(
+        line, LINE_LETTERS, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def advice(report) -> list[str]:
@@ -40,15 +50,13 @@ def advice(report) -> list[str]:
             "cache layout, and report it: `--shrink FILE` writes the smallest geometry that still shows it."
         )
     wrong = [finding for finding in report.eras if not finding.ok]
-    since = report.right_since()
     if wrong and engine is None:
-        need = f"a version with {since} or newer" if since else "kvzero's plan: no era rebuilt here is right on it"
         texts.append(
-            f"This layout needs {need}. The file does not say what your engine would write; capture it with "
-            "read_engine_plan=True to have the engine itself judged."
+            f"This layout needs {_needed_change(report, wrong)}. The file does not say what your engine would write; "
+            "capture it with read_engine_plan=True to have the engine itself judged."
         )
     elif wrong and engine.ok:
-        texts.append(f"This layout needs a version with {since} or newer; the engine in this file is one.")
+        texts.append(f"This layout needs {_needed_change(report, wrong)}; the engine in this file plans it right.")
     if engine and engine.ok and engine.written_over_needed > 1.01:
         texts.append(
             f"Each fresh block costs {engine.written_over_needed:.2f} times the writes it needs; kvzero's plan writes "
@@ -64,6 +72,18 @@ def advice(report) -> list[str]:
             "and which blocks, not at where: this plan is right. `kvzero.live.audit_live` checks it in the process."
         )
     return texts or ["Nothing: every planner is right on this layout."]
+
+
+def _needed_change(report, wrong: list[Finding]) -> str:
+    """What a version must contain to be right here; a change inside an era has no era of its own."""
+    since = report.right_since()
+    if not since:
+        return "kvzero's plan: no era rebuilt here is right on it"
+    fixes = {fault.fixed_by for finding in wrong for fault in finding.faults if fault.fixed_by and not fault.harmless}
+    last = max(fixes, key=list(MERGED).index, default=since)
+    if list(MERGED).index(last) < list(MERGED).index(since):
+        return f"{last}, which every era from {since} on contains"
+    return f"a version with {since} or newer"
 
 
 def _head(report) -> str:
@@ -136,7 +156,7 @@ def _names(layers: tuple[str, ...]) -> str:
 
 
 def _cost(finding: Finding) -> str:
-    text = f"{_count(finding.segments, 'segment')}, writes {finding.written_over_needed:.2f} times what is needed"
+    text = f"{_count(finding.segments, 'segment')}, writes {finding.written_over_needed:.3f} times what is needed"
     if finding.programs is not None:
         text += f", {finding.programs:,} programs for all blocks"
         if finding.empty_programs:

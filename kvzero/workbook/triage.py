@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,9 +24,40 @@ from .explorers.layout import layout_data
 from .figures import draw_memory_map, map_text
 
 HEADER = ("planner", "era", "verdict", "wiped", "past the end", "left dirty", "written / needed")
+CACHES_HEADER = ("cache", "layers", "group", "spec", "page (bytes)", "block stride (bytes)", "first bytes, block 0")
 # The interpreter runs about a thousand programs a second.
 MOST_INTERPRETED_PROGRAMS = 8_000
 LONGEST_JSON = 6_000
+LINE_LETTERS = 100  # a page shows so many without cutting them
+
+
+def caches_table(geometry: CacheGeometry) -> tuple[Sequence[str], list[list[Any]]]:
+    """Header and rows: a row for the views that differ in their layer's number and their place alone."""
+    names = {view.name: re.sub(r"\d+", "*", view.name) for view in geometry.layers}
+    shared = os.path.commonprefix([f"{name}." for name in names.values()]) if len(set(names.values())) > 1 else ""
+    kinds: dict[tuple, list[int]] = {}
+    for view in geometry.layers:
+        name = names[view.name][shared.rfind(".") + 1 :]
+        kind = (name, view.group, view.spec_kind, view.page_bytes, view.block_stride_bytes)
+        kinds.setdefault(kind, []).append(view.byte_offset)
+    rows = []
+    for (name, group, spec, page, stride), firsts in kinds.items():
+        span = f"{firsts[0]:,}" + (f" to {firsts[-1]:,}" if firsts[-1] != firsts[0] else "")
+        rows.append([name, len(firsts), group, spec or "not stated", page, stride, span])
+    return CACHES_HEADER, rows
+
+
+def reply_to(report: Triage, guess: str | None) -> str:
+    """The answer to what the oldest planner does: "a" it harms another block, "b" it refuses, "c" neither."""
+    faults = {fault.kind: fault for fault in report.finding("uniform-page").faults}
+    if "refuses" in faults:
+        answer, why = "b", "two of the distances that it takes for pages differ."
+    elif harm := faults.get("stomped") or faults.get("overrun"):
+        answer, why = "a", f"all the distances agree, so it starts; then it zeroes {harm.count_bytes:,} bytes too many."
+    else:
+        answer, why = "c", "what it writes stays within the block."
+    said = f"You said {guess}. " if guess in ("a", "b", "c") else ""
+    return f"{said}The answer is {answer}: {why}"
 
 
 def verdict_table(report: Triage) -> tuple[Sequence[str], list[list[Any]]]:
@@ -35,12 +68,16 @@ def verdict_table(report: Triage) -> tuple[Sequence[str], list[list[Any]]]:
 
 def _row(finding: Finding) -> list[Any]:
     refusal = finding.fault("refuses")
-    counts = [fault.count_bytes if (fault := finding.fault(kind)) else 0 for kind in ("stomped", "overrun", "missed")]
     if refusal:
         return [finding.planner, finding.era, "✗ refuses", "-", "-", "-", "-"]
+    harm = [
+        f"{fault.count_bytes:,}\N{NO-BREAK SPACE}(block\N{NO-BREAK SPACE}{fault.block})"
+        if (fault := finding.fault(kind))
+        else "0"
+        for kind in ("stomped", "overrun", "missed")
+    ]
     verdict = "right" if finding.ok else "✗ wrong"
-    ratio = f"{finding.written_over_needed:.2f}"
-    return [finding.planner, finding.era, verdict, *counts, ratio]
+    return [finding.planner, finding.era, verdict, *harm, f"{finding.written_over_needed:.3f}"]
 
 
 def trial_pool(geometry: CacheGeometry, max_bytes: int) -> CacheGeometry | None:
@@ -60,8 +97,8 @@ def trial_pool(geometry: CacheGeometry, max_bytes: int) -> CacheGeometry | None:
     return geometry
 
 
-def two_witnesses(geometry: CacheGeometry, finding: Finding, device: str) -> tuple[Audit, Audit] | None:
-    """The worst block of a finding, judged by arithmetic and by memory; None where it cannot be run in memory.
+def two_witnesses(geometry: CacheGeometry, finding: Finding, device: str) -> dict[int, tuple[Audit, Audit]]:
+    """Each block that is the worst of a fault, judged by arithmetic and by memory; none where it cannot be run.
 
     Args:
         geometry: the layout that the finding is about; small.
@@ -71,20 +108,32 @@ def two_witnesses(geometry: CacheGeometry, finding: Finding, device: str) -> tup
     Raises:
         KvzeroError: the arena refuses (see `kvzero.audit.audit_bytes`).
     """
-    if finding.audit is None:
-        return None
-    block = list(finding.audit.blocks)
+    blocks = sorted({fault.block for fault in finding.faults if fault.block is not None and not fault.harmless})
+    if not blocks:
+        return {}
     module = specimens.planner(finding.planner)
     plan = module.plan(geometry)
     if not plan.segments or (device == "cpu" and module.launch(plan, 1, None).programs > MOST_INTERPRETED_PROGRAMS):
-        return None
-    by_memory = audit_bytes(geometry, block, planner=finding.planner, device=device)
-    return audit_plan(plan, geometry, block), by_memory
+        return {}
+    return {
+        block: (
+            audit_plan(plan, geometry, [block]),
+            audit_bytes(geometry, [block], planner=finding.planner, device=device),
+        )
+        for block in blocks
+    }
 
 
-def counts(audit: Audit) -> dict[str, int]:
-    """The four counts of an audit."""
-    return {name: getattr(audit, f"{name}_bytes") for name in ("missed", "stomped", "pad", "overrun")}
+def counts_text(audit: Audit) -> str:
+    """The four counts of an audit in a line: bytes wiped, past the end, left dirty, of pad.
+
+    >>> from kvzero import geometries, specimens
+    >>> slab = geometries.load("dsv4_c4_mla_only__BLHNC")
+    >>> counts_text(audit_plan(specimens.planner("page-per-segment").plan(slab), slab, [15]))
+    'wiped 0, past the end 112,320, left dirty 0, pad 256'
+    """
+    words = {"stomped": "wiped", "overrun": "past the end", "missed": "left dirty", "pad": "pad"}
+    return ", ".join(f"{word} {getattr(audit, f'{name}_bytes'):,}" for name, word in words.items())
 
 
 def triage_explorer(report: Triage) -> Explorer:
@@ -134,7 +183,17 @@ def issue_text(report: Triage, small: CacheGeometry | None) -> str:
     parts = ["### KV-cache triage", "```text", report.text(), "```"]
     if small is not None:
         data = small.to_dict()
-        parts.append(f"Smallest geometry that still shows it ({data['shows']}), as a file for `kvzero triage`:")
-        text = json.dumps(data)
+        parts.append("The smallest cache that still shows it, as a file for `kvzero triage`:")
+        text = _json_lines(data)
         parts += ["```json", text, "```"] if len(text) <= LONGEST_JSON else ["(attach the file; it is too long here)"]
     return "\n".join(parts)
+
+
+def _json_lines(data: dict[str, Any]) -> str:
+    """JSON in lines that a page does not cut; they break where JSON has a blank of its own."""
+    lines = [""]
+    for piece in re.findall(r'(?:"(?:[^"\\]|\\.)*"|[^\s"])+', json.dumps(data)):
+        if len(lines[-1]) + 1 + len(piece) > LINE_LETTERS:
+            lines.append("")
+        lines[-1] += f" {piece}" if lines[-1] else piece
+    return "\n".join(lines)
