@@ -4,6 +4,7 @@ Annotations are evaluated here (no ``from __future__``): Triton reads them.
 """
 
 import os
+import threading
 from collections.abc import Callable
 
 import numpy as np
@@ -49,7 +50,24 @@ def jit_both(function, **options):
         del os.environ["TRITON_INTERPRET"]
         if before is not None:
             os.environ["TRITON_INTERPRET"] = before
-    return tuple(kernels)
+    compiled, interpreted = kernels
+    return compiled, _OneAtATime(interpreted)
+
+
+class _OneAtATime:
+    """An interpreted kernel. The interpreter keeps the program it is at in globals: two threads would share it."""
+
+    _lock = threading.Lock()
+
+    def __init__(self, kernel) -> None:
+        self._kernel = kernel
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
+        def launch(*arguments, **options) -> None:
+            with self._lock:
+                self._kernel[grid](*arguments, **options)
+
+        return launch
 
 
 # Where a launch finds its block ids: in an array; in an array after their number; in its own arguments, by

@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import gc
 import pickle
+import sys
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -110,6 +112,20 @@ def test_ids_of_every_kind(make):
     memory = dirty(geometry)
     BlockZeroer(plan_segments(geometry), memory).zero(make([5, 1, 1]))
     assert_zeroed(geometry, memory, [1, 5])
+
+
+def test_zeroers_in_several_threads_do_not_mix_their_programs():
+    geometry = slab()
+    memories = [dirty(geometry) for _ in range(24)]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(3) as pool:
+            list(pool.map(lambda memory: BlockZeroer(plan_segments(geometry), memory).zero([1, 5]), memories))
+    finally:
+        sys.setswitchinterval(before)
+    for memory in memories:
+        assert_zeroed(geometry, memory, [1, 5])
 
 
 @pytest.mark.parametrize("nothing", [[], (), np.array([]), torch.tensor([], dtype=torch.int64), range(0), {}])
