@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from . import errors
-from .geometry import CacheGeometry, storage_tensors
+from .geometry import CacheGeometry, named_views, storage_tensors
 
 
 def capture(
@@ -134,9 +134,10 @@ class EngineCaches:
             not_zeroed=self.not_zeroed,
             name="live",
         )
+        layer_of = {view: layer for layer, view, _ in named_views(self.tensors)}
         data = geometry.to_dict()
-        for layer in data["layers"]:
-            layer.update(self.facts[layer["name"].rsplit("#", 1)[0]])
+        for record in data["layers"]:
+            record.update(self.facts[layer_of[record["name"]]])
         data["engine"] = engine
         return CacheGeometry.from_dict(data)
 
@@ -189,7 +190,7 @@ def read_vllm_groups(
                     "stride": list(cache[0].stride()),
                     "kernel_block_stride": group.kernel_block_stride,
                 }
-                cache = [_by_manager_block(cache[0], group, num_blocks)]
+                cache = [_by_manager_block(tensor, group, num_blocks) for tensor in cache]
             caches.tensors[layer] = cache[0] if len(cache) == 1 else tuple(cache)
             caches.facts[layer], caches.groups[layer] = facts, group_id
             if not is_attention:

@@ -7,8 +7,9 @@ import os
 
 import pytest
 import torch
+from vllm_worker import stand_in_worker
 
-from kvzero.capture import capture
+from kvzero.capture import EngineCaches, capture, capture_vllm
 from kvzero.errors import AmbiguousBlockDimError, BlockDimNotFoundError
 from kvzero.geometry import CacheGeometry
 from kvzero.plan import plan_segments
@@ -52,6 +53,22 @@ def test_tensors_without_memory_will_do(tmp_path):
     pool = torch.empty(1000, 2, 16, 8, 128, dtype=torch.bfloat16, device="meta")
     geometry = capture({"layer.0": pool}, num_blocks=1000, path=tmp_path / "meta.json")
     assert plan_segments(geometry).bytes_per_block == 65_536
+
+
+def test_a_layer_of_several_strided_tensors_is_captured_whole():
+    worker = stand_in_worker()
+    context = worker.model_runner.compilation_config.static_forward_context
+    bound = context["indexer"].kv_cache
+    context["indexer"].kv_cache = (bound, torch.zeros_like(bound).as_strided(bound.shape, bound.stride()))
+    pages = {view.name: view.page_bytes for view in capture_vllm(worker).layers}
+    assert pages["indexer#0"] == pages["indexer#1"] == 16 * 132
+
+
+def test_a_layer_may_have_any_name():
+    tensors = {"a#b": torch.zeros(6, 4), "a#b#c": [torch.zeros(6, 4), torch.zeros(6, 4)]}
+    caches = EngineCaches(6, tensors, facts={"a#b": {"spec_kind": "one"}, "a#b#c": {"spec_kind": "two"}})
+    kinds = {view.name: view.spec_kind for view in caches.geometry().layers}
+    assert kinds == {"a#b": "one", "a#b#c#0": "two", "a#b#c#1": "two"}
 
 
 def test_rank_goes_into_the_name(tmp_path, monkeypatch):
