@@ -42,7 +42,7 @@ class CacheGeometry:
     layout: str = ""
     source: str = ""
     engine_segments: tuple[Segment, ...] = ()
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @classmethod
     def from_json(cls, path: str | Path) -> CacheGeometry:
@@ -99,15 +99,16 @@ class CacheGeometry:
             num_blocks: blocks in the pool.
             block_dim: the dimension that counts blocks, for all or by layer or view name; found if it is clear.
             kernel_blocks_per_block: kernel blocks in a block, for all or by name; found if `block_dim` is stated.
-            groups: cache group by layer name; group 0 if absent.
+            groups: cache group by layer or view name; group 0 if absent.
             not_zeroed: layers that a fresh block leaves alone (recurrent state).
             name: name of the geometry.
 
         Raises:
             AmbiguousBlockDimError, BlockDimNotFoundError: the block dimension must be stated.
-            TensorKindError: not a mapping of dense tensors.
+            TensorKindError: not a mapping of dense tensors, or a layer of none.
             StorageAliasError: two tensors share bytes, but not an allocation that torch knows of.
             UnknownSelectionError: an option names a layer that is not there.
+            WrongTypeError: `groups` is no mapping, or `not_zeroed` no names.
             KvzeroError: any rule that `from_dict` checks.
 
         Example:
@@ -120,6 +121,14 @@ class CacheGeometry:
             raise errors.TensorKindError(
                 where=name, given=kind_of(tensors), expected="a mapping of layer name to tensor"
             )
+        for layer, value in tensors.items():
+            if isinstance(value, (list, tuple)) and not value:
+                given = f"an empty {type(value).__name__}"
+                raise errors.TensorKindError(where=f"{name}, layer {layer}", given=given, expected="one tensor or more")
+        if not isinstance(groups, (Mapping, type(None))):
+            raise errors.WrongTypeError(where=name, key="groups", value=groups, expected="a mapping of name to group")
+        if not isinstance(not_zeroed, Iterable):
+            raise errors.WrongTypeError(where=name, key="not_zeroed", value=not_zeroed, expected="names of layers")
         views = list(named_views(tensors))
         for _, view, tensor in views:
             if not is_dense(tensor):
@@ -147,7 +156,7 @@ class CacheGeometry:
                 "stride": list(tensor.stride()),
                 "itemsize": tensor.element_size(),
                 "dtype": str(tensor.dtype).removeprefix("torch."),
-                "group": (groups or {}).get(layer, 0),
+                "group": chosen(groups or {}, view, layer),
                 "zeroed_by_engine": layer not in left_alone and view not in left_alone,
                 "block_dim": chosen(block_dim, view, layer),
                 "kernel_blocks_per_block": chosen(kernel_blocks_per_block, view, layer),
@@ -160,7 +169,7 @@ class CacheGeometry:
         return cls.from_dict(data, source=name)
 
     def to_dict(self) -> dict[str, Any]:
-        """The geometry as plain data; `from_dict` reads it back to an equal geometry."""
+        """The geometry as plain data; `from_dict` reads it back to an equal geometry, all but `source`."""
         layers = [
             {
                 "name": view.name,

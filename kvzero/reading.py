@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from typing import Any
 
 from . import errors
@@ -109,14 +110,14 @@ def _layer(record: Any, where: str, num_blocks: int, storages: Mapping) -> Layer
     elif "manager_block_size" in record and "kernel_block_size" in record:
         tokens = _integer(record, "manager_block_size", where, least=1)
         kernel_tokens = _integer(record, "kernel_block_size", where, least=1)
-        per_block = tokens // kernel_tokens if tokens % kernel_tokens == 0 else None
+        stated = per_block = tokens // kernel_tokens if tokens % kernel_tokens == 0 else None
     if "kernel_block_stride" in record and _integer(record, "kernel_block_stride", where, least=0) > 0:
         # The bound view skips over other layers' kernel blocks; the view by block is the same memory.
         kernel_stride = extra.pop("kernel_block_stride")
-        extra["bound_view"] = {"shape": shape, "stride": stride, "kernel_block_stride": kernel_stride}
+        extra["bound_view"] = {"shape": [*shape], "stride": [*stride], "kernel_block_stride": kernel_stride}
         shape = _sizes(record, "manager_view_shape", where, least=1)
         stride = _sizes(record, "manager_view_stride", where, least=None)
-        block_dim, per_block = 0, 1
+        block_dim, per_block, stated = 0, 1, record.get("kernel_blocks_per_block")
     elif block_dim is None and "manager_view_shape" in record:
         block_dim = 0  # the dump binds views with blocks at dimension 0, and says so by this key
     _check_strides(shape, stride, where)
@@ -135,6 +136,11 @@ def _layer(record: Any, where: str, num_blocks: int, storages: Mapping) -> Layer
     dtype = _text(record, "dtype", where, default="")
     if DTYPE_BYTES.get(dtype, itemsize) != itemsize:
         raise errors.ItemsizeError(where=where, itemsize=itemsize, dtype=dtype, dtype_bytes=DTYPE_BYTES[dtype])
+    elements_bytes = prod(shape) * itemsize
+    if elements_bytes > INT64_MAX:
+        raise errors.IntegerRangeError(
+            where=where, what=f"the bytes of all elements of shape {shape}", value=elements_bytes, limit=INT64_MAX
+        )
     spec_kind = _text(record, "spec_kind", where, default="")
     view = LayerView(
         name=name,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -217,7 +218,7 @@ def test_arrays_cut_from_one_another_are_refused(cut):
 @pytest.mark.parametrize(
     "tensors",
     [None, [torch.zeros(8, 4)], {"k": None}, {"k": np.zeros((8, 4))}, {"k": [[torch.zeros(8, 4)]]},
-     {"k": torch.zeros(8, 4).to_sparse()}],
+     {"k": torch.zeros(8, 4).to_sparse()}, {"k": torch.zeros(8, 4), "v": []}],
 )  # fmt: skip
 def test_what_is_no_dense_tensor_is_refused(tensors):
     with pytest.raises(errors.TensorKindError):
@@ -229,6 +230,41 @@ def test_an_option_for_a_layer_that_is_not_there_is_refused(option):
     with pytest.raises(errors.UnknownSelectionError) as caught:
         CacheGeometry.from_tensors({"k": torch.zeros(8, 4)}, num_blocks=8, **{option: {"kk": 1}})
     assert (caught.value.name, caught.value.known) == ("kk", ["k"])
+
+
+@pytest.mark.parametrize("option", [{"groups": ["k"]}, {"groups": []}, {"not_zeroed": None}, {"not_zeroed": 1}])
+def test_an_option_of_another_kind_is_refused(option):
+    with pytest.raises(errors.WrongTypeError) as caught:
+        CacheGeometry.from_tensors({"k": torch.zeros(8, 4)}, num_blocks=8, **option)
+    assert caught.value.key in option
+
+
+def test_a_group_is_given_by_layer_or_by_view():
+    pair = [torch.zeros(8, 4), torch.zeros(8, 4)]
+    geometry = CacheGeometry.from_tensors({"l": pair, "m": pair[0]}, num_blocks=8, groups={"l": 1, "l#1": 5})
+    assert [view.group for view in geometry.layers] == [1, 5, 0]
+
+
+def test_a_geometry_comes_back_equal_through_json_and_can_be_a_key():
+    for name in geometries.names():
+        geometry = replace(geometries.load(name), source="")
+        again = CacheGeometry.from_dict(json.loads(json.dumps(geometry.to_dict())))
+        assert again == geometry and hash(again) == hash(geometry), name
+
+
+def test_kernel_blocks_by_tokens_agree_with_a_stated_block_dim():
+    record = changed(["layers", 0, "block_dim"], 0)["layers"][0]
+    stated = {**record, "manager_block_size": 32, "kernel_block_size": 16}
+    with pytest.raises(errors.KernelBlocksError) as caught:
+        CacheGeometry.from_dict(changed(["layers", 0], stated))
+    assert (caught.value.kernel_blocks_per_block, caught.value.stated_kernel_blocks_per_block) == (1, 2)
+
+
+def test_a_view_of_more_elements_than_an_integer_counts_is_refused():
+    wide = changed(["layers", 0, "shape"], [*GOOD["layers"][0]["shape"], 2**62])
+    wide["layers"][0]["stride"] = [*GOOD["layers"][0]["stride"], 0]
+    with pytest.raises(errors.IntegerRangeError, match="the bytes of all elements"):
+        CacheGeometry.from_dict(wide)
 
 
 def test_a_single_name_is_not_taken_for_letters():
