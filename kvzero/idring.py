@@ -63,7 +63,7 @@ class IdRing:
         device: the GPU.
         section_ids: most ids that one launch may take; a call with more is split.
 
-    Hold `lock` from `take` until the launch that reads the slot is enqueued and `launched` was called.
+    Hold `lock` from `take` until `launched` was called, or until it is clear that nothing will be enqueued.
     """
 
     def __init__(self, device: torch.device, section_ids: int = SECTION_IDS) -> None:
@@ -98,11 +98,11 @@ class IdRing:
             self._turn()
         start = self._next
         self._next += num_ids
-        self._users.add(stream)
         return self._slots.slot(start, self._next)
 
     def launched(self, stream: int) -> None:
-        """Says that the launch which reads the last slot taken is enqueued on this stream."""
+        """Says that this stream may read the last slot taken: its copy or its launch was enqueued."""
+        self._users.add(stream)
         # A stream that torch does not own may be destroyed at any time, and its handle may come back as
         # that of another stream: its event cannot wait for the end of the section.
         if stream in self._foreign:

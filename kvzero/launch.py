@@ -75,7 +75,7 @@ class Launch:
         tile_bytes: most bytes that one program writes of one block.
         store_width_bytes: alignment that the plan proves, which is the width of the narrowest store.
         programs_per_block: programs that a call with one id has.
-        empty_programs_per_block: those of them that have nothing to write.
+        empty_programs_per_block: those of them that have nothing to write; kvzero's tiles are never empty.
         num_ids: block ids of the call.
         programs: programs in all, over all launches.
         launches: launches that the call is split into.
@@ -267,6 +267,13 @@ def ids_per_launch(programs_per_block: int, limits: DeviceLimits = CUDA, ids_per
     return min(fits, MOST_IDS // ids_per_program) * ids_per_program
 
 
+def checked_num_ids(num_ids: object) -> int:
+    """A number of ids as an int; raises `NumIdsError` if it is not a whole number, 0 or more."""
+    if isinstance(num_ids, bool) or not isinstance(num_ids, (int, np.integer)) or num_ids < 0:
+        raise NumIdsError(num_ids=num_ids)
+    return int(num_ids)
+
+
 def launch_for(plan, num_ids: int | None = None, limits: DeviceLimits = CUDA, tile_bytes: int | None = None) -> Launch:
     """The launches that zero `num_ids` blocks of a plan: programs for every tile of every block, and no other.
 
@@ -288,20 +295,17 @@ def launch_for(plan, num_ids: int | None = None, limits: DeviceLimits = CUDA, ti
         >>> launch_for(plan, num_ids=6870).programs        # doctest: +SKIP
         6870000
     """
-    if num_ids is None:
-        num_ids = plan.num_blocks
-    elif isinstance(num_ids, bool) or not isinstance(num_ids, (int, np.integer)) or num_ids < 0:
-        raise NumIdsError(num_ids=num_ids)
-    num_ids = int(num_ids)
+    num_ids = plan.num_blocks if num_ids is None else checked_num_ids(num_ids)
     tiling = tiling_for(plan, tile_bytes)
-    rows = tile_rows(plan, tiling.step_bytes)
-    per_block, batch = len(rows), tiling.ids_per_program
+    # As many as `tile_rows` has rows, without the rows: a page may be larger than this machine's memory.
+    per_block = sum(-(-segment.span_bytes // tiling.step_bytes) for segment in plan.segments)
+    batch = tiling.ids_per_program
     fits = ids_per_launch(per_block, limits, batch)
     return Launch(
         tile_bytes=tiling.tile_bytes,
         store_width_bytes=plan.alignment_bytes,
         programs_per_block=per_block,
-        empty_programs_per_block=int((rows[:, NBYTES] <= 0).sum()),
+        empty_programs_per_block=0,
         num_ids=num_ids,
         programs=per_block * -(-num_ids // batch),
         launches=-(-num_ids // fits),

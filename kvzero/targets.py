@@ -10,7 +10,7 @@ import torch
 
 from . import launch
 from .binding import BoundStorages
-from .errors import IdTypeError, LaunchTooLargeError, StorageDeviceError
+from .errors import IdTypeError, LaunchTooLargeError, ReplayRoomError, StorageDeviceError
 from .idring import IdRing
 from .ids import ArgumentIds, checked_ids, fill_fast, out_of_range
 from .kernel import (
@@ -167,9 +167,11 @@ class GpuTarget:
                 return False
             if num_ids * job.bytes_per_block >= SORT_BYTES:
                 slot.ids.sort()
-            self._launch(job, stream, num_ids, slot.send(stream))
-            if not capturing:
-                ring.launched(stream)
+            try:
+                self._launch(job, stream, num_ids, slot.send(stream))
+            finally:
+                if not capturing:
+                    ring.launched(stream)
         return True
 
     def _zero_gpu_ids(self, job: Job, ids: torch.Tensor) -> None:
@@ -259,7 +261,7 @@ class ReplayableIds:
     """
 
     def __init__(self, target: GpuTarget, plan, max_ids: int) -> None:
-        self.max_ids = max_ids
+        self.max_ids = launch.checked_num_ids(max_ids)
         self.buffer = torch.zeros(1 + max_ids, dtype=torch.int64, device=target.device)
         self._plan = plan
 
@@ -271,10 +273,11 @@ class ReplayableIds:
 
         Raises:
             IdOutOfRangeError, IdTypeError: as `BlockZeroer.zero`.
+            ReplayRoomError: more than `max_ids`.
         """
         ids = checked_ids(block_ids, self._plan)
         if len(ids) > self.max_ids:
-            raise IdTypeError(given=f"{len(ids)} ids where the captured launch has room for {self.max_ids}")
+            raise ReplayRoomError(num_ids=len(ids), max_ids=self.max_ids)
         # A fresh pinned tensor for each call: torch keeps it until the copy has passed.
         staged = torch.empty(1 + len(ids), dtype=torch.int64, pin_memory=True)
         staged[0] = len(ids)

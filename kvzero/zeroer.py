@@ -134,7 +134,12 @@ class BlockZeroer:
         self._bound.check()
 
     def replayable_ids(self, max_ids: int) -> ReplayableIds:
-        """At most `max_ids` ids that may change, in value and number, between replays of a captured `zero`."""
+        """At most `max_ids` ids that may change, in value and number, between replays of a captured `zero`.
+
+        Raises:
+            NumIdsError: `max_ids` is not a whole number, 0 or more.
+            StorageDeviceError: the cache lies on the CPU, where nothing is captured.
+        """
         self._need_gpu()
         return ReplayableIds(self._target, self.plan, max_ids)
 

@@ -16,6 +16,7 @@ from kvzero.launch import (
     AMD,
     CUDA,
     HEAD,
+    MOST_TILE_BYTES,
     TAIL,
     DeviceLimits,
     Tiling,
@@ -65,6 +66,13 @@ def test_the_launch_that_overflowed_is_inside_every_limit():
         assert (launch.programs_per_block, launch.empty_programs_per_block) == (1_000, 0)
         assert (launch.programs, launch.launches, launch.grid) == (6_870_000, 1, (6_870_000, 1, 1))
         assert launch.programs <= limits.max_programs
+
+
+def test_a_launch_is_counted_for_pages_larger_than_any_memory():
+    plan = apart(4, [2**48])
+    wide = DeviceLimits("wide", max_grid_x=2**60, threads_per_warp=32)
+    assert launch_for(plan, 1, wide).programs == 2**36
+    assert launch_for(plan, 1, wide, tile_bytes=MOST_TILE_BYTES).programs == 2**30
 
 
 def test_a_call_that_exceeds_a_launch_is_split():

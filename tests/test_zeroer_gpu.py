@@ -14,6 +14,8 @@ from kvzero.errors import (
     CaptureRoomError,
     IdOutOfRangeError,
     IdTypeError,
+    NumIdsError,
+    ReplayRoomError,
     StorageDeviceError,
     StorageMovedError,
 )
@@ -264,6 +266,14 @@ def test_a_stream_that_torch_does_not_own_is_guarded_call_by_call():
     pool.assert_zeroed([3, 4])
 
 
+def test_a_refused_call_leaves_no_trace_of_its_stream():
+    pool = Pool()
+    other = torch.cuda.Stream()
+    with torch.cuda.stream(torch.cuda.ExternalStream(other.cuda_stream)), pytest.raises(IdOutOfRangeError):
+        pool.zeroer.zero([3] * 99 + [64])
+    assert not pool.zeroer._target.ring._users
+
+
 def test_the_callers_array_may_be_reused_at_once():
     pool = Pool()
     few, many = np.array([1, 2]), np.arange(1, 70) % 30
@@ -426,8 +436,10 @@ def test_ids_and_their_number_change_between_replays():
     pool.assert_zeroed([3, 5, 9, 11, *range(20, 28)])
     with pytest.raises(IdOutOfRangeError):
         ids.set([64])
-    with pytest.raises(IdTypeError):
+    with pytest.raises(ReplayRoomError):
         ids.set(list(range(9)))
+    with pytest.raises(NumIdsError):
+        pool.zeroer.replayable_ids(-1)
     pool.zeroer.zero(pool.zeroer.replayable_ids(0))
     with pytest.raises(IdTypeError):
         pool.zeroer.zero(np.array(3))

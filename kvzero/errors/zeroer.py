@@ -120,6 +120,16 @@ class UnknownGroupError(KvzeroError):
     template = "there is no group {group!r}; the groups are {known}. Pass group_plans to BlockZeroer."
 
 
+class ReplayRoomError(KvzeroError):
+    """The ids set between replays fit into the launch that was captured."""
+
+    rule = "replay-room"
+    template = (
+        "{num_ids} ids are set where the captured launch has room for {max_ids}. Make replayable_ids({num_ids}) and "
+        "capture again, or replay in parts."
+    )
+
+
 class CaptureRoomError(KvzeroError):
     """The ids of a captured launch fit into the room reserved for graphs."""
 
