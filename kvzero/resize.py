@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 from . import errors
 from .geometry import CacheGeometry
@@ -23,7 +24,8 @@ def with_num_blocks(geometry: CacheGeometry, num_blocks: int) -> CacheGeometry:
 
     Raises:
         NoBlocksError: `num_blocks` is below 1.
-        ResizeError: the regions cannot be told apart, or a view's strides do not follow them.
+        ResizeError: one of `OneBlockError`, `InterleavedArraysError`, `UnevenDistancesError`: the regions cannot be
+            told apart, or a view's strides do not follow them.
 
     Example: real dumps have few blocks; a benchmark wants gigabytes.
         >>> from kvzero import geometries
@@ -34,7 +36,7 @@ def with_num_blocks(geometry: CacheGeometry, num_blocks: int) -> CacheGeometry:
     if num_blocks < 1:
         raise errors.NoBlocksError(where=geometry.where, num_blocks=num_blocks)
     if geometry.num_blocks == 1:
-        raise errors.ResizeError(where=geometry.where, detail="one block does not show its block stride")
+        raise errors.OneBlockError(where=geometry.where, num_blocks=1)
     regions = {storage.id: _regions(geometry, storage.id) for storage in geometry.storages}
     grow = num_blocks - geometry.num_blocks
 
@@ -72,8 +74,10 @@ def _regions(geometry: CacheGeometry, storage: Name) -> list[tuple[int, int]]:
         if not inside:
             regions.append((start, stride))
         elif stride != regions[-1][1] or start >= regions[-1][0] + stride:
-            detail = f"storage {storage!r} interleaves blocks at byte {start} (stride {stride} bytes)"
-            raise errors.ResizeError(where=geometry.where, detail=detail)
+            raise errors.InterleavedArraysError(
+                where=geometry.where, storage=storage, start_bytes=start, block_stride_bytes=stride,
+                outer_stride_bytes=regions[-1][1],
+            )  # fmt: skip
     return regions
 
 
@@ -89,6 +93,8 @@ def _resize_view(view: LayerView, geometry: CacheGeometry, num_blocks: int, move
         steps = [moved(view.storage, offset) - origin for offset in offsets]
         stride[dim] = steps[1] // view.itemsize
         if steps != [index * stride[dim] * view.itemsize for index in range(size)]:
-            detail = f"dimension {dim} of layer {view.name} crosses regions at unequal distances"
-            raise errors.ResizeError(where=geometry.where, detail=detail)
+            distances = sorted({after - before for before, after in pairwise(steps)})
+            raise errors.UnevenDistancesError(
+                where=geometry.where, layer=view.name, dim=dim, distances_bytes=distances, num_blocks=num_blocks
+            )
     return replace(view, byte_offset=origin, shape=tuple(shape), stride=tuple(stride))

@@ -43,7 +43,34 @@ def test_a_resized_pool_equals_one_allocated_that_large(order, num_blocks):
 
 
 def test_one_block_shows_no_stride():
-    with pytest.raises(errors.ResizeError):
+    with pytest.raises(errors.OneBlockError):
         with_num_blocks(geometries.load("numblocks1__BHLNC"), 4)
     with pytest.raises(errors.NoBlocksError):
         with_num_blocks(geometries.load(MANY[0]), 0)
+
+
+def arrays(*layers: tuple[int, list[int], list[int]]) -> CacheGeometry:
+    """Layers of single bytes in one storage, as (offset, shape, stride), 4 blocks at dimension 0."""
+    records = [
+        {"name": f"l{i}", "storage": 0, "byte_offset": offset, "shape": shape, "stride": stride, "itemsize": 1,
+         "block_dim": 0}
+        for i, (offset, shape, stride) in enumerate(layers)
+    ]  # fmt: skip
+    return CacheGeometry.from_dict(
+        {"name": "arrays", "num_blocks": 4, "storages": [{"id": 0, "nbytes": 1_000}], "layers": records}
+    )
+
+
+def test_arrays_inside_one_another_are_refused():
+    with pytest.raises(errors.InterleavedArraysError) as caught:
+        with_num_blocks(arrays((0, [4, 10], [100, 1]), (20, [4, 10], [30, 1])), 5)
+    facts = caught.value
+    assert (facts.start_bytes, facts.block_stride_bytes, facts.outer_stride_bytes) == (20, 30, 100)
+
+
+def test_a_view_over_arrays_at_unequal_distances_is_refused():
+    heads, between = (0, [4, 3, 10], [10, 200, 1]), (50, [4, 10], [10, 1])
+    with pytest.raises(errors.UnevenDistancesError) as caught:
+        with_num_blocks(arrays(heads, between), 5)
+    assert (caught.value.layer, caught.value.dim, caught.value.distances_bytes) == ("l0", 1, [210, 220])
+    assert with_num_blocks(arrays(heads), 5).layers[0].stride == (10, 210, 1)

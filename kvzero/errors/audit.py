@@ -9,7 +9,7 @@ class UnknownBlockError(KvzeroError):
     """An audit asks about blocks of the pool."""
 
     rule = "unknown-block"
-    template = "{where}: block {block_id} is not in the pool; its ids are 0 to {last_block_id}."
+    template = "{where}: block {block_id} is not in the pool; its ids are 0 to {last_block_id}. Name one of these."
 
 
 class PlanGeometryError(KvzeroError):

@@ -30,7 +30,7 @@ class NoBlocksError(KvzeroError):
     """A pool has at least one block."""
 
     rule = "no-blocks"
-    template = "{where}: num_blocks is {num_blocks}, but a pool has at least 1 block."
+    template = "{where}: num_blocks is {num_blocks}, but a pool has at least 1 block. Give the pool's number of blocks."
 
 
 class DuplicateNameError(KvzeroError):
@@ -44,14 +44,14 @@ class UnknownStorageError(KvzeroError):
     """A layer must lie in a storage that the geometry lists."""
 
     rule = "unknown-storage"
-    template = "{where}: storage {storage!r} is not listed; the storages are {known}."
+    template = "{where}: storage {storage!r} is not listed; the storages are {known}. List it, or correct the layer."
 
 
 class ShapeStrideError(KvzeroError):
     """Shape and stride describe the same dimensions."""
 
     rule = "shape-stride"
-    template = "{where}: shape has {shape_dims} dimensions and stride has {stride_dims}; they must be equal."
+    template = "{where}: shape has {shape_dims} dimensions and stride has {stride_dims}. Give one stride for each size."
 
 
 class NegativeStrideError(KvzeroError):
@@ -68,7 +68,7 @@ class ItemsizeError(KvzeroError):
     """The element size and the named dtype agree."""
 
     rule = "itemsize"
-    template = "{where}: itemsize is {itemsize} bytes, but dtype {dtype} has {dtype_bytes} bytes."
+    template = "{where}: itemsize is {itemsize} bytes, but dtype {dtype} has {dtype_bytes} bytes. Correct one of them."
 
 
 class BlockDimNotFoundError(KvzeroError):
@@ -97,7 +97,7 @@ class BlockCountError(KvzeroError):
     rule = "block-count"
     template = (
         "{where}: dimension {block_dim} of shape {shape} has size {size}, which is not a multiple of the pool's "
-        "{num_blocks} blocks. Every view of a pool holds every block."
+        "{num_blocks} blocks. Every view of a pool holds every block: check num_blocks, or state another block_dim."
     )
 
 
@@ -115,7 +115,7 @@ class IntegerRangeError(KvzeroError):
     """Every number fits the integer that will hold it."""
 
     rule = "integer-range"
-    template = "{where}: {what} is {value}, beyond the largest 64-bit signed integer, {limit}."
+    template = "{where}: {what} is {value}, beyond the largest 64-bit signed integer, {limit}. Correct it."
 
 
 class ViewOutsideStorageError(KvzeroError):
@@ -132,7 +132,7 @@ class UnknownSelectionError(KvzeroError):
     """A selection names layers or groups that exist."""
 
     rule = "unknown-selection"
-    template = "{where}: there is no {kind} {name!r}; the {kind}s are {known}."
+    template = "{where}: there is no {kind} {name!r}; the {kind}s are {known}. Name one of these."
 
 
 class TensorKindError(KvzeroError):
@@ -154,5 +154,33 @@ class NothingSelectedError(KvzeroError):
 class ResizeError(KvzeroError):
     """A layout can be given another number of blocks only if its arrays of blocks can be told apart."""
 
-    rule = "resize"
-    template = "{where}: cannot change the number of blocks: {detail}."
+
+class OneBlockError(ResizeError):
+    """Two blocks show how far apart blocks lie; one does not."""
+
+    rule = "one-block"
+    template = (
+        "{where}: a pool of {num_blocks} block does not show its block stride, so it cannot be resized. Capture a pool "
+        "of at least 2 blocks."
+    )
+
+
+class InterleavedArraysError(ResizeError):
+    """Arrays of blocks lie one after the other, or block by block side by side."""
+
+    rule = "interleaved-arrays"
+    template = (
+        "{where}: an array of blocks with stride {block_stride_bytes} bytes starts at byte {start_bytes} of storage "
+        "{storage!r}, inside one with stride {outer_stride_bytes} bytes. Which of the two grows is not clear; describe "
+        "the larger pool itself."
+    )
+
+
+class UnevenDistancesError(ResizeError):
+    """The arrays of blocks that one view steps over lie at equal distances."""
+
+    rule = "uneven-distances"
+    template = (
+        "{where}: dimension {dim} of layer {layer} steps over arrays of blocks which would lie at unequal distances "
+        "{distances_bytes} with {num_blocks} blocks. Describe the larger pool itself."
+    )

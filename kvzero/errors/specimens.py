@@ -39,7 +39,7 @@ class UnknownPlannerError(KvzeroError):
     """A planner is named as it is registered."""
 
     rule = "unknown-planner"
-    template = "there is no planner {name!r}; the planners are {known}."
+    template = "there is no planner {name!r}; the planners are {known}. Name one of these."
 
 
 class NoEngineSegmentsError(KvzeroError):

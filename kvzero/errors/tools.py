@@ -33,7 +33,7 @@ class NotebookParameterError(KvzeroError):
     """A parameter is one that the notebook declares."""
 
     rule = "notebook-parameter"
-    template = "{path}: the parameter {name!r} is not declared; declared are {declared}."
+    template = "{path}: the parameter {name!r} is not declared; declared are {declared}. Use one of these."
 
 
 class NotebookParameterTypeError(KvzeroError):
@@ -47,7 +47,7 @@ class NotebookFormatError(KvzeroError):
     """A notebook is one that Jupyter can read and run."""
 
     rule = "notebook-format"
-    template = "{path}: not a notebook that can be run: {detail}."
+    template = "{path}: not a notebook that can be run: {detail}. Name one that Jupyter opens."
 
 
 class RanksError(KvzeroError):
@@ -68,11 +68,11 @@ class NothingToShrinkError(KvzeroError):
     """Only a layout on which a planner goes wrong is made smaller."""
 
     rule = "nothing-to-shrink"
-    template = "{where}: the planner {planner!r} is right on this layout, so there is no fault to show with less."
+    template = "{where}: the planner {planner!r} is right on this layout, so it shows no fault. Name one that errs."
 
 
 class OutputFileError(KvzeroError):
     """A file that was asked for can be written."""
 
     rule = "output-file"
-    template = "{path}: cannot be written: {detail}."
+    template = "{path}: cannot be written: {detail}. Name another."

@@ -39,7 +39,7 @@ class StorageMissingError(KvzeroError):
     """Every storage of the plan is given as memory."""
 
     rule = "storage-missing"
-    template = "no tensor is given for storage {storage!r} of the plan; tensors are given for {given}."
+    template = "no memory is given for storage {storage!r} of the plan, only for {given}. Give memory for each storage."
 
 
 class StorageSizeError(KvzeroError):
