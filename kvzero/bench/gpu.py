@@ -16,6 +16,7 @@ from ..audit import audit_plan
 from ..errors import KvzeroError
 from ..geometry import CacheGeometry
 from ..kernel import IN_ARRAY, CompiledVariant
+from ..launch import launch_for
 from ..plan import plan_segments
 from ..specimens import PLANNERS, engine, parts
 from ..zeroer import BlockZeroer
@@ -129,15 +130,15 @@ def _measure_set(each: BenchSet) -> dict:
     zeroer.check()
     wrong += pool.wrong_bytes(block_ids)
     settle()
-    job = zeroer._job
+    launch = launch_for(plan, len(block_ids))
     single = {}
-    if job.tiling.ids_per_program > 1:  # what short pages gain by sharing a program
-        single["one_id_a_program"] = measure_tile(plan, pool, block_ids, job.tiling.tile_bytes)
+    if launch.ids_per_program > 1:  # what short pages gain by sharing a program
+        single["one_id_a_program"] = measure_tile(plan, pool, block_ids, launch.tile_bytes)
     return single | {
         "name": each.name, "num_blocks": each.geometry.num_blocks, "num_ids": len(block_ids), "bytes": nbytes,
         "segments": len(plan.segments), "full_speed": each.full_speed,
-        "tile_bytes": job.tiling.tile_bytes, "store_width_bytes": job.store_width_bytes,
-        "ids_per_program": job.tiling.ids_per_program, "programs": job.programs(len(block_ids)),
+        "tile_bytes": launch.tile_bytes, "store_width_bytes": launch.store_width_bytes,
+        "ids_per_program": launch.ids_per_program, "programs": launch.programs,
         "wrong_bytes": wrong, "warmup_wrote_bytes": warmup_wrote,
         "us": {
             "kvzero": ours_us, "kvzero, ids shuffled": shuffled_us, "driver memset": memset_us,
@@ -159,7 +160,7 @@ def measure_tile(plan, pool: Pool, block_ids: np.ndarray, tile_bytes: int) -> di
     settle()
     return {
         "tile_bytes": tile_bytes,
-        "programs": zeroer._job.programs(len(block_ids)),
+        "programs": launch_for(plan, len(block_ids), tile_bytes=tile_bytes).programs,
         "us": device_us(lambda: zeroer.zero(ids)),
         "wrong_bytes": wrong,
     }

@@ -175,9 +175,8 @@ def text(report: dict) -> str:
         )
     lines += ["", "programs of one call (empty ones)"]
     for row in report["launches"]:
-        ours = row["kvzero"]["CUDA"]
-        lines.append(f"  {row['geometry']}, {row['num_ids']:,} ids: kvzero {ours['programs']:,} (0)")
-        for name, era in row["eras"].items():
+        lines.append(f"  {row['geometry']}, {row['num_ids']:,} ids")
+        for name, era in {"kvzero": row["kvzero"]["CUDA"], **row["eras"]}.items():
             said = era.get("refused") or f"{era['programs']:,} ({era['empty_programs_per_block'] * row['num_ids']:,})"
             lines.append(f"      {name} {said}")
     lines += ["", "bytes per block, each group against the union"]

@@ -41,29 +41,31 @@ class BenchSet:
         return np.sort(shuffled[: self.num_ids])
 
 
-def layers_apart(name: str, pages: Sequence[int], num_blocks: int) -> CacheGeometry:
-    """Every layer an array of blocks in a storage of its own, one page (bytes) a block."""
-    storages = [{"id": i, "nbytes": num_blocks * page} for i, page in enumerate(pages)]
-    layers = [_pages(f"layer.{i}", i, 0, num_blocks, page, page) for i, page in enumerate(pages)]
+def layers_apart(name: str, pages_bytes: Sequence[int], num_blocks: int) -> CacheGeometry:
+    """Every layer an array of blocks in a storage of its own, one page a block."""
+    storages = [{"id": i, "nbytes": num_blocks * page} for i, page in enumerate(pages_bytes)]
+    layers = [_pages(f"layer.{i}", i, 0, num_blocks, page, page) for i, page in enumerate(pages_bytes)]
     return CacheGeometry.from_dict({"name": name, "num_blocks": num_blocks, "storages": storages, "layers": layers})
 
 
-def slabs(name: str, page: int, pitch: int, num_blocks: int, layers_per_slab: int, num_slabs: int) -> CacheGeometry:
-    """Slabs whose blocks hold the pages of several layers, `pitch` bytes apart."""
-    stride = pitch * layers_per_slab
-    storages = [{"id": i, "nbytes": num_blocks * stride} for i in range(num_slabs)]
+def slabs(
+    name: str, page_bytes: int, pitch_bytes: int, num_blocks: int, layers_per_slab: int, num_slabs: int
+) -> CacheGeometry:
+    """Slabs whose blocks hold the pages of several layers, `pitch_bytes` apart."""
+    stride_bytes = pitch_bytes * layers_per_slab
+    storages = [{"id": i, "nbytes": num_blocks * stride_bytes} for i in range(num_slabs)]
     layers = [
-        _pages(f"slab.{i}.layer.{k}", i, k * pitch, num_blocks, page, stride)
+        _pages(f"slab.{i}.layer.{k}", i, k * pitch_bytes, num_blocks, page_bytes, stride_bytes)
         for i in range(num_slabs)
         for k in range(layers_per_slab)
     ]
     return CacheGeometry.from_dict({"name": name, "num_blocks": num_blocks, "storages": storages, "layers": layers})
 
 
-def _pages(name: str, storage: int, offset: int, num_blocks: int, page: int, stride: int) -> dict:
+def _pages(name: str, storage: int, offset_bytes: int, num_blocks: int, page_bytes: int, stride_bytes: int) -> dict:
     return {
-        "name": name, "storage": storage, "byte_offset": offset, "shape": [num_blocks, page],
-        "stride": [stride, 1], "itemsize": 1, "block_dim": 0, "dtype": "uint8",
+        "name": name, "storage": storage, "byte_offset": offset_bytes, "shape": [num_blocks, page_bytes],
+        "stride": [stride_bytes, 1], "itemsize": 1, "block_dim": 0, "dtype": "uint8",
     }  # fmt: skip
 
 
