@@ -18,8 +18,10 @@ from ..plan import Plan, plan_segments
 from ..specimens import PLANNERS
 from ..zeroer import BlockZeroer
 from .figures.style import BLUE, SOFT, Sheet, Sign, text_width, title_lines
-from .figures.tables import table_text
+from .tables import table_text
 
+# The function that each kernel is, as `programs_run` counts its calls.
+KERNELS = {"stride-and-span": "_zero_spans", "masked-grid": "_zero_masked", "kvzero": "_zero_tiles"}
 LABEL_INCHES, BAR_INCHES, PANEL_INCHES = 1.95, 4.2, 0.8
 WORK = Sign("has work", "", BLUE)
 EMPTY = Sign("starts, finds nothing to do", "", "#ffe3d1", "xxxx", "#d98a57")
@@ -113,6 +115,7 @@ def slots_figure(launches: Sequence[tuple[str, Sequence[SlotRow]]], sentence: st
         sheet.box(x, y - 0.08, 0.24, 0.16, sign, "#b8b8b8")
         sheet.text(x + 0.3, y, sign.word, colour=SOFT)
         x += 0.6 + text_width(sign.word)
+    sheet.text(x, y, "width: programs of one page", colour=SOFT)
     return sheet.finish()
 
 
