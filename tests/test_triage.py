@@ -360,3 +360,19 @@ def test_what_the_notebook_says_of_a_cache():
     }
     assert answers == dict(zip(answers, "abc", strict=True))
     assert reply_to(report, None).startswith("The answer is a")
+
+
+def test_a_segment_that_drifts_over_the_views_is_found_wherever_it_goes_wrong():
+    """500 of 1,000 bytes are the layer's; 10 more, at a stride of 1,050, reach those in blocks 8 to 17."""
+    data = {
+        "name": "drift", "num_blocks": 20, "storages": [{"id": 0, "nbytes": 21_000}],
+        "layers": [{"name": "l", "storage": 0, "byte_offset": 0, "shape": [20, 500], "stride": [1_000, 1],
+                    "itemsize": 1}],
+        "engine_segments": [
+            {"storage": 0, "byte_offset": 0, "block_stride_bytes": 1_000, "span_bytes": 500},
+            {"storage": 0, "byte_offset": 600, "block_stride_bytes": 1_050, "span_bytes": 10},
+        ],
+    }  # fmt: skip
+    report = triage(CacheGeometry.from_dict(data))
+    stomped = report.engine.fault("stomped")
+    assert not report.ok and (stomped.count_bytes, stomped.smallest_block) == (10, 8)

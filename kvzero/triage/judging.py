@@ -15,10 +15,12 @@ from ..launch import AMD, CUDA
 from ..ownership import owned_within, owners_of_byte
 from ..plan import Plan
 from ..report import Audit
+from ..views import Segment
 
 ENGINE = "engine"
-# Scanned one by one: in a small pool the smallest block id is then exact whatever the strides.
-SCANNED_BLOCKS = 16
+# Scanned one by one: in a small pool the smallest block id is then exact whatever the strides; and in a larger one
+# where a segment's stride is not that of the views, so that every block may go wrong in a way of its own.
+SCANNED_BLOCKS, SCANNED_WHILE_DRIFTING = 16, 1_024
 BYTE_FAULTS = ("overrun", "stomped", "missed", "pad")
 
 
@@ -149,23 +151,37 @@ def judge_planner(geometry: CacheGeometry, planner: str, seen: dict | None = Non
 
 
 def telling_blocks(plan: Plan, geometry: CacheGeometry) -> list[int]:
-    """The block ids whose audits tell all that a plan can do wrong.
+    """The block ids whose audits tell what a plan can do wrong.
 
-    Segments and views repeat with the block, so what block b does is what block 0 does, moved, as long as nothing
-    reaches an end of a storage: the first two blocks show whether the strides agree, the first block of which a
-    segment leaves its storage is found by division, and the last block does the most of that. Small pools are
-    scanned whole.
+    Segments and views of one stride repeat with the block, so what block b does is what block 0 does, moved, as
+    long as nothing reaches an end of a storage: the first block of which a segment leaves its storage is found by
+    division, and the last block does the most of that. Small pools are scanned whole. A segment of another stride
+    than the views drifts over them: then the first 1,024 blocks are scanned, and of a larger pool the last as well.
     """
     last = geometry.num_blocks - 1
-    if last < SCANNED_BLOCKS:
+    drifting = any(_drifts(segment, geometry) for segment in plan.segments)
+    scanned = SCANNED_WHILE_DRIFTING if drifting else SCANNED_BLOCKS
+    if last < scanned:
         return list(range(last + 1))
     sizes = {storage.id: storage.nbytes for storage in geometry.storages}
-    blocks, leaving = {0, 1, last}, last
+    blocks, leaving = {*range(scanned if drifting else 2), last}, last
     for segment in plan.segments:
         room = sizes[segment.storage] - segment.base_bytes - segment.span_bytes
         if segment.block_stride_bytes and room < last * segment.block_stride_bytes:
             leaving = min(leaving, max(room // segment.block_stride_bytes + 1, 0))
     return sorted({*blocks, leaving})
+
+
+def _drifts(segment: Segment, geometry: CacheGeometry) -> bool:
+    """Whether a segment meets, in any block, a view of another block stride."""
+    end_bytes = segment.start_bytes(geometry.num_blocks - 1) + segment.span_bytes
+    return any(
+        view.storage == segment.storage
+        and view.block_stride_bytes != segment.block_stride_bytes
+        and view.byte_offset < end_bytes
+        and segment.base_bytes < view.end_bytes
+        for view in geometry.layers
+    )
 
 
 def _worst(kind: str, audits: Iterable[Audit]) -> Fault | None:
