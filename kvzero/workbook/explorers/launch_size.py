@@ -126,8 +126,8 @@ def launch_size_data(
     geometry = two_page_geometry(long_segments, long_words, short_segments, short_words, blocks)
     plan = plan_segments(geometry)
     old, masked = stride_and_span.plan(geometry), masked_grid.plan(geometry)
-    smallest = _choice("flat grid, smallest divisor (#49704)", page_per_segment, old, blocks, limits, None)
-    grid = _choice("3-D masked grid (#52058)", masked_grid, masked, blocks, limits, _ids_limit(limits))
+    smallest = _choice("flat grid (#49704)", page_per_segment, old, blocks, limits, None)
+    grid = _choice("masked grid (#52058)", masked_grid, masked, blocks, limits, _ids_limit(limits))
     ours = launch_for(plan, blocks, limits)
     kvzero = Choice(
         "kvzero, a table of tiles", ours.programs_per_block, ours.programs,
