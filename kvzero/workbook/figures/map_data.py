@@ -263,6 +263,6 @@ def _sentence(geometry: CacheGeometry, plan: Plan | None, audit: Audit | None, b
     pad = atlas.row_bytes - owned
     rest = f", {pad:,} of them pad" if pad else " and holds no pad"
     return (
-        f"{geometry.name}: {geometry.num_blocks:,} blocks of {len(geometry.layers)} layers; "
+        f"{geometry.name}: {geometry.num_blocks:,} blocks, {len(geometry.layers)} views; "
         f"a block takes {bytes_text(atlas.row_bytes)}{rest}."
     )
