@@ -16,6 +16,7 @@ import sys
 
 from kvzero import __version__
 from kvzero.errors import KvzeroError, OutputFileError
+from kvzero.outputs import plain
 
 COMMANDS = ("plan", "audit", "run", "bench", "triage")
 BAD_INPUT = 2
@@ -64,7 +65,7 @@ def _parser(names: tuple[str, ...]) -> tuple[argparse.ArgumentParser, dict]:
 
 def _report(error: KvzeroError, *, as_json: bool) -> None:
     if as_json:
-        print(json.dumps({"error": error.to_dict()}, default=str))
+        print(json.dumps({"error": plain(error.to_dict())}))
     else:
         print(f"error [{error.rule}]: {error}", file=sys.stderr)
 

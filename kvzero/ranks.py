@@ -23,12 +23,9 @@ import torch
 import torch.distributed as dist
 
 from . import errors
+from .device import pick_device
 from .meeting import BEAT_S, Meeting, Stopped
-
-
-def is_distributed() -> bool:
-    """Whether this process is one of several ranks, by the environment that torchrun sets."""
-    return int(os.environ.get("WORLD_SIZE", "1")) > 1
+from .outputs import plain
 
 
 @dataclass(frozen=True)
@@ -75,12 +72,11 @@ def run_ranks(
 
 
 def _run(meeting: Meeting, work: Callable[[Rank], dict], device: str, time_limit_s: float, as_json: bool) -> int:
-    rank = Rank(meeting.rank, meeting.count, _device(device), meeting.stage)
     try:
         meeting.start_beating()
-        meeting.report(_guarded(work, rank))
+        meeting.report(_guarded(work, meeting, device))
         reports = meeting.collect(time_limit_s)
-        exchange = _exchange(meeting, rank, reports, time_limit_s)
+        exchange = _exchange(meeting, reports, time_limit_s)
     except Stopped:
         # torchrun ends all ranks when one dies: say what is known, above all who is missing.
         reports, exchange = meeting.collect(6 * BEAT_S), "not tried: the ranks were told to stop"
@@ -172,48 +168,44 @@ def table(verdict: dict[str, Any]) -> str:
 
 
 def _device(wanted: str) -> torch.device:
-    has_gpu = torch.cuda.is_available()
-    if wanted == "cuda" and not has_gpu:
-        raise errors.DeviceNotAvailableError(device=wanted, available=["cpu"])
-    if wanted == "cpu" or not has_gpu:
-        return torch.device("cpu")
-    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
-    torch.cuda.set_device(device)
+    device = torch.device(pick_device(wanted))
+    if device.type == "cuda":
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+        torch.cuda.set_device(device)
     return device
 
 
-def _guarded(work: Callable[[Rank], dict[str, Any]], rank: Rank) -> dict[str, Any]:
-    about = {"device": str(rank.device)}
+def _guarded(work: Callable[[Rank], dict[str, Any]], meeting: Meeting, wanted: str) -> dict[str, Any]:
+    about = {}
     try:
+        # A device that is not there is this rank's refusal, and the others read it in the table.
+        rank = Rank(meeting.rank, meeting.count, _device(wanted), meeting.stage)
+        about["device"] = str(rank.device)
         found = work(rank)
     except errors.KvzeroError as error:
-        return {**about, "status": "refused", "sentence": str(error), "error": json.loads(_plain(error.to_dict()))}
+        return {**about, "status": "refused", "sentence": str(error), "error": plain(error.to_dict())}
     except Stopped:
         raise
     except Exception as error:  # whatever broke here must reach the table of the other ranks
         return {**about, "status": "failed", "sentence": f"{type(error).__name__}: {error}"}
-    return json.loads(_plain({**found, **about, "status": "ok" if found["ok"] else "not ok"}))
+    return plain({**found, **about, "status": "ok" if found["ok"] else "not ok"})
 
 
-def _plain(data: Any) -> str:
-    return json.dumps(data, default=str)
-
-
-def _exchange(meeting: Meeting, rank: Rank, reports: list[dict[str, Any]], time_limit_s: float) -> str:
+def _exchange(meeting: Meeting, reports: list[dict[str, Any]], time_limit_s: float) -> str:
     """All-gather the plan digests on the ranks' devices; "ok" if they are those of the reports."""
     if any("digest" not in report for report in reports):
         return "not tried: a rank has no plan"
+    device = torch.device(reports[meeting.rank]["device"])
     outcome = []
 
     def gather() -> None:
         try:
-            backend = "nccl" if rank.device.type == "cuda" else "gloo"
             dist.init_process_group(
-                backend, store=dist.PrefixStore("collective", meeting.store), rank=rank.number, world_size=rank.count,
-                timeout=timedelta(seconds=max(time_limit_s, 1.0)),
+                "nccl" if device.type == "cuda" else "gloo", store=dist.PrefixStore("collective", meeting.store),
+                rank=meeting.rank, world_size=meeting.count, timeout=timedelta(seconds=max(time_limit_s, 1.0)),
             )  # fmt: skip
-            mine = torch.tensor(list(reports[rank.number]["digest"].encode()), dtype=torch.uint8, device=rank.device)
-            parts = [torch.empty_like(mine) for _ in range(rank.count)]
+            mine = torch.tensor(list(reports[meeting.rank]["digest"].encode()), dtype=torch.uint8, device=device)
+            parts = [torch.empty_like(mine) for _ in range(meeting.count)]
             dist.all_gather(parts, mine)
             digests = [bytes(part.tolist()).decode() for part in parts]
             dist.destroy_process_group()

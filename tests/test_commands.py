@@ -173,6 +173,15 @@ def test_a_refusal_carries_its_numbers(capsys):
     assert (data["error"]["first_page_words"], data["error"]["page_words"]) == (18_432, 2_112)
 
 
+@pytest.mark.parametrize(("command", "number"), [("plan", "NaN"), ("audit", "-Infinity"), ("triage", "1e999")])
+def test_a_refusal_of_a_number_that_json_lacks_is_json(capsys, tmp_path, command, number):
+    path = tmp_path / "cache.json"
+    path.write_text(f'{{"name": "n", "num_blocks": {number}, "storages": [], "layers": []}}')
+    status, out, _ = run(capsys, command, str(path), "--json")
+    error = json.loads(out, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))["error"]
+    assert (status, error["key"], error["value"]) == (2, "num_blocks", number.replace("1e999", "Infinity"))
+
+
 def test_an_engine_that_stated_nothing_cannot_be_judged(capsys, slab):
     status, data = run_json(capsys, "audit", slab, "--planner", "engine")
     assert (status, data["error"]["rule"]) == (2, "no-engine-segments")

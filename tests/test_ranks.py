@@ -18,7 +18,7 @@ import torch
 from kvzero import geometries
 from kvzero.errors import NoBlocksError, RanksError
 from kvzero.plan import plan_segments
-from kvzero.ranks import difference, is_distributed, judge, run_ranks, table
+from kvzero.ranks import difference, judge, run_ranks, table
 from kvzero.resize import with_num_blocks
 
 HERE = Path(__file__).parent
@@ -79,7 +79,6 @@ def test_without_torchrun_there_is_nowhere_to_meet(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     for name in ("RANK", "MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.delenv(name, raising=False)
-    assert is_distributed()
     with pytest.raises(RanksError) as caught:
         run_ranks(lambda rank: {})
     assert "MASTER_ADDR" in caught.value.detail
@@ -127,8 +126,11 @@ def test_a_rank_that_dies_under_torchrun_is_named_before_all_are_ended(tmp_path)
     assert "died or was stopped; last stage: 'planning'" in verdict["ranks"][1]["sentence"]
 
 
-def forked(count, monkeypatch, capfd, work, time_limit_s=3.0, hung=None):
-    """Ranks as forks of this process, without a launcher: exit codes (None: hung, killed here) and the output."""
+def forked(count, monkeypatch, capfd, work, time_limit_s=3.0, hung=None, wants_cuda=None):
+    """Ranks as forks of this process, without a launcher: exit codes (None: hung, killed here) and the output.
+
+    All are to work on the CPU, but for the one that wants what is not there.
+    """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -139,7 +141,8 @@ def forked(count, monkeypatch, capfd, work, time_limit_s=3.0, hung=None):
     processes = []
     for rank in range(count):
         monkeypatch.setenv("RANK", str(rank))
-        body = lambda: os._exit(run_ranks(work, device="cpu", time_limit_s=time_limit_s, as_json=True))  # noqa: E731
+        options = {"device": "cuda" if rank == wants_cuda else "cpu", "time_limit_s": time_limit_s, "as_json": True}
+        body = lambda options=options: os._exit(run_ranks(work, **options))  # noqa: E731
         processes.append(context.Process(target=body))
         processes[-1].start()
     for rank, process in enumerate(processes):
@@ -189,6 +192,17 @@ def test_a_refusal_on_one_rank_is_code_2_on_all(monkeypatch, capfd):
     codes, out = forked(2, monkeypatch, capfd, work)
     verdict = json.loads(out)
     assert codes == [2, 2] and verdict["ranks"][1]["error"]["rule"] == "no-blocks"
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize("lacking", [0, 1])
+def test_a_rank_without_its_device_is_refused_in_the_table_of_all(lacking, monkeypatch, capfd):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    codes, out = forked(2, monkeypatch, capfd, lambda rank: {**report(), "ok": True}, wants_cuda=lacking)
+    refused, well = (json.loads(out)["ranks"][rank] for rank in (lacking, 1 - lacking))
+    assert codes == [2, 2]
+    assert (refused["status"], refused["error"]["rule"]) == ("refused", "device-not-available")
+    assert (well["status"], well["device"]) == ("ok", "cpu")
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")

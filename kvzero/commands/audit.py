@@ -8,6 +8,7 @@ import os
 import sys
 
 from kvzero.commands import add_command
+from kvzero.device import DEVICES, pick_device
 
 INTERPRETED_PROGRAMS_PER_SECOND = 1_000
 
@@ -51,7 +52,7 @@ def add_parser(subparsers) -> None:
     )
     parser.add_argument(
         "--device",
-        choices=("auto", "cpu", "cuda"),
+        choices=DEVICES,
         default="auto",
         help="where the bytes witness works; auto (default) takes a GPU if there is one",
     )
@@ -72,8 +73,6 @@ def run(args: argparse.Namespace) -> int:
         return _run_ranks(args)
     device = None
     if _witness(args) == "bytes":
-        from kvzero.workbook.environment import pick_device
-
         device = pick_device(args.device)
     audit, _ = _audit(args, args.geometry, device)
     print(json.dumps(audit.to_dict()) if args.json else audit.text_map())

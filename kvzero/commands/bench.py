@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 
+from kvzero.device import DEVICES
+
 EPILOG = """\
 examples:
   kvzero bench                          a page of text
@@ -27,7 +29,7 @@ def add_parser(subparsers) -> None:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to measure")
+    parser.add_argument("--device", choices=DEVICES, default="auto", help="where to measure")
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
     parser.set_defaults(run=run)
 

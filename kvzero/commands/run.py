@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from kvzero.device import DEVICES
+
 EPILOG = """\
 examples:
   kvzero run                        all of notebooks/, on the GPU if there is one
@@ -28,7 +30,7 @@ def add_parser(subparsers) -> None:
     parser.add_argument("notebooks", nargs="*", metavar="NOTEBOOK", help="default: all of notebooks/")
     parser.add_argument(
         "--device",
-        choices=("auto", "cpu", "cuda"),
+        choices=DEVICES,
         default="auto",
         help="auto (default) takes a GPU if there is one; cpu runs the kernel in Triton's interpreter",
     )

@@ -9,38 +9,9 @@ from dataclasses import dataclass
 from importlib.metadata import version
 
 from kvzero import __version__
-from kvzero.errors import DeviceNotAvailableError
+from kvzero.device import pick_device
 
-DEVICES = ("auto", "cpu", "cuda")
-
-
-def pick_device(device: str = "auto") -> str:
-    """Settles which device to use.
-
-    Args:
-        device: "cpu", "cuda", or "auto" for a GPU if there is one and the CPU otherwise.
-
-    Returns:
-        "cpu" (Triton's interpreter runs the kernel) or "cuda" (the kernel is compiled).
-
-    Raises:
-        DeviceNotAvailableError: for "cuda" where torch sees no GPU, or a device of another name.
-
-    Example:
-        >>> pick_device("cpu")
-        'cpu'
-    """
-    import torch
-
-    if device not in DEVICES:
-        raise DeviceNotAvailableError(device=device, available=("auto", "cpu"))
-    if device == "cpu":
-        return device
-    if torch.cuda.is_available():
-        return "cuda"
-    if device == "cuda":
-        raise DeviceNotAvailableError(device=device, available=("auto", "cpu"))
-    return "cpu"
+__all__ = ["EnvironmentCard", "environment_card", "pick_device"]
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import nbformat
 
-from kvzero.commands.outputs import check_outputs
+from kvzero.device import pick_device
 from kvzero.errors import (
     NotebookFormatError,
     NotebookNotFoundError,
@@ -27,8 +27,8 @@ from kvzero.errors import (
     NotebookParameterTypeError,
     OutputFileError,
 )
+from kvzero.outputs import check_outputs
 from kvzero.workbook.canonical import declared_parameters
-from kvzero.workbook.environment import pick_device
 from kvzero.workbook.gate import Execution, Ruling, budget_seconds, rule, text_outputs
 
 # What takes twice its budget hangs. It is stopped and, once, started again: nbclient can miss the reply to a cell

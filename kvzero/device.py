@@ -1,0 +1,31 @@
+"""Which device to use: one rule for notebooks, commands, ranks and the bench."""
+
+from __future__ import annotations
+
+from .errors import DeviceNotAvailableError
+
+DEVICES = ("auto", "cpu", "cuda")
+
+
+def pick_device(device: str = "auto") -> str:
+    """Settles which device to use.
+
+    Args:
+        device: "cpu", "cuda", or "auto" for a GPU if there is one and the CPU otherwise.
+
+    Returns:
+        "cpu" (Triton's interpreter runs the kernel) or "cuda" (the kernel is compiled).
+
+    Raises:
+        DeviceNotAvailableError: for "cuda" where torch sees no GPU, or a device of another name.
+
+    Example:
+        >>> pick_device("cpu")
+        'cpu'
+    """
+    import torch  # here, since a command line needs the names alone
+
+    has_gpu = device != "cpu" and torch.cuda.is_available()
+    if device not in DEVICES or (device == "cuda" and not has_gpu):
+        raise DeviceNotAvailableError(device=device, available=DEVICES if has_gpu else ("auto", "cpu"))
+    return "cuda" if has_gpu else "cpu"
