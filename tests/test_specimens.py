@@ -150,6 +150,22 @@ def test_a_view_that_starts_between_words_is_refused(name):
     assert audit_bytes(geometry, [1]).ok  # kvzero takes it
 
 
+@pytest.mark.parametrize("name", ["uniform-page", "page-per-segment", "stride-and-span"])
+def test_an_era_that_zeroes_no_layer_of_a_cache_launches_nothing_and_leaves_all_dirty(name):
+    """Until #51749 sliding windows were not zeroed."""
+    layer = {"name": "k", "storage": 0, "byte_offset": 0, "shape": [4, 64], "stride": [64, 1], "itemsize": 4}
+    layer["spec_kind"] = "sliding_window"
+    geometry = CacheGeometry.from_dict(
+        {"name": "window", "num_blocks": 4, "storages": [{"id": 0, "nbytes": 1024}], "layers": [layer]}
+    )
+    plan = planner(name).plan(geometry)
+    launch = planner(name).launch(plan)
+    assert (launch.programs, launch.launches, launch.num_ids) == (0, 0, 4)
+    measured = audit_bytes(geometry, [1], planner=name)
+    same_verdict(audit_plan(plan, geometry, [1]), measured)
+    assert (measured.missed_bytes, measured.written_bytes) == (256, 0)
+
+
 def test_engine_segments_of_odd_length_are_judged_but_not_run():
     stated = named.geometry("odd-page").to_dict()
     stated["engine_segments"] = [{"storage": 0, "byte_offset": 0, "block_stride_bytes": 1_026, "span_bytes": 1_026}]

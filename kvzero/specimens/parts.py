@@ -10,7 +10,7 @@ import torch
 from ..errors import GridOverflowError, WordAlignmentError
 from ..geometry import CacheGeometry
 from ..intervals import total
-from ..launch import DeviceLimits, Launch
+from ..launch import CUDA, DeviceLimits, Launch
 from ..ownership import needed_ranges
 from ..plan import Plan
 from ..views import LayerView, Name, Segment
@@ -97,11 +97,13 @@ def common_chunk_words(plan: Plan) -> int:
     return bits & -bits
 
 
-def flat_launch(plan: Plan, num_ids: int | None, limits: DeviceLimits | None) -> Launch:
-    """One program per (id, segment, chunk), with as many chunks for each segment as the longest page has.
+def flat_launch(plan: Plan, num_ids: int | None = None, limits: DeviceLimits | None = CUDA) -> Launch:
+    """The flat grid of the first three eras: one program per (id, segment, chunk).
+
+    Each segment gets as many chunks as the longest one has.
 
     Args:
-        plan: a specimen's plan.
+        plan: a specimen's plan; where its era zeroed no layer of the cache, there is no program.
         num_ids: block ids of the call; None means every block.
         limits: limits to hold it against; None only counts.
 
@@ -111,13 +113,14 @@ def flat_launch(plan: Plan, num_ids: int | None, limits: DeviceLimits | None) ->
     num_ids = plan.num_blocks if num_ids is None else num_ids
     chunk_words = common_chunk_words(plan)
     chunks = [words // chunk_words for words in spans_words(plan)]
-    per_block = len(chunks) * max(chunks)
+    most_chunks = max(chunks, default=0)
+    per_block = len(chunks) * most_chunks
     programs = num_ids * per_block
     if limits is not None and programs > limits.max_programs:
         raise GridOverflowError(
             where=plan.name, planner=plan.planner, programs=programs, axis="grid", axis_programs=programs,
             limit_programs=limits.max_programs, device=limits.name, num_ids=num_ids,
-            segments=len(chunks), chunks=max(chunks),
+            segments=len(chunks), chunks=most_chunks,
         )  # fmt: skip
     return Launch(
         tile_bytes=chunk_words * WORD_BYTES,
@@ -126,7 +129,7 @@ def flat_launch(plan: Plan, num_ids: int | None, limits: DeviceLimits | None) ->
         empty_programs_per_block=per_block - sum(chunks),
         num_ids=num_ids,
         programs=programs,
-        launches=1,
+        launches=min(programs, 1),
         grid=(programs, 1, 1),
     )
 

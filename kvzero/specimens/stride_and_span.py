@@ -22,7 +22,6 @@ import triton.language as tl
 from ..errors import GridOverflowError
 from ..geometry import CacheGeometry
 from ..kernel import NO_FLOATS, jit_both
-from ..launch import CUDA, DeviceLimits, Launch
 from ..plan import Plan
 from ..views import LayerView, Name, Segment
 from . import parts
@@ -71,9 +70,7 @@ def hull_segments(planner: str, geometry: CacheGeometry, views: Sequence[LayerVi
     return segments
 
 
-def launch(plan: Plan, num_ids: int | None = None, limits: DeviceLimits | None = CUDA) -> Launch:
-    """The flat grid of the era; see `parts.flat_launch`."""
-    return parts.flat_launch(plan, num_ids, limits)
+launch = parts.flat_launch
 
 
 def _zero_spans(
@@ -102,13 +99,15 @@ _compiled, _interpreted = jit_both(_zero_spans)
 
 
 def write(plan: Plan, storages: Mapping[Name, torch.Tensor], block_ids: Sequence[int]) -> None:
-    """Run the era's kernel on memory.
+    """Run the era's kernel on memory; nothing runs for a plan without segments.
 
     Args:
         plan: a plan of this module.
         storages: storage id to a uint8 tensor of shape (nbytes,), with room around it for a faulty write.
         block_ids: block ids, not checked.
     """
+    if not plan.segments:
+        return
     addresses, strides, spans, ids = parts.tables(plan, storages, block_ids)
     chunk_words = parts.common_chunk_words(plan)
     max_chunks = max(parts.spans_words(plan)) // chunk_words

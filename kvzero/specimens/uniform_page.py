@@ -24,7 +24,6 @@ import triton.language as tl
 from ..errors import NonUniformPagesError
 from ..geometry import CacheGeometry
 from ..kernel import NO_FLOATS, jit_both
-from ..launch import CUDA, DeviceLimits, Launch
 from ..plan import Plan
 from ..views import Name, Segment
 from . import parts
@@ -70,9 +69,7 @@ def plan(geometry: CacheGeometry, *, layers=None, groups=None) -> Plan:
     return parts.unproven_plan(NAME, geometry, segments, layers, groups)
 
 
-def launch(plan: Plan, num_ids: int | None = None, limits: DeviceLimits | None = CUDA) -> Launch:
-    """The flat grid of the era; see `parts.flat_launch`."""
-    return parts.flat_launch(plan, num_ids, limits)
+launch = parts.flat_launch
 
 
 def zero_uniform(
@@ -98,13 +95,15 @@ _compiled, _interpreted = jit_both(zero_uniform)
 
 
 def write(plan: Plan, storages: Mapping[Name, torch.Tensor], block_ids: Sequence[int]) -> None:
-    """Run the era's kernel on memory.
+    """Run the era's kernel on memory; nothing runs for a plan without segments.
 
     Args:
         plan: a plan of this module.
         storages: storage id to a uint8 tensor of shape (nbytes,), with room around it for a faulty write.
         block_ids: block ids, not checked.
     """
+    if not plan.segments:
+        return
     addresses, _, _, ids = parts.tables(plan, storages, block_ids)
     page_words = plan.segments[0].span_bytes // parts.WORD_BYTES
     kernel = _compiled if addresses.is_cuda else _interpreted
