@@ -106,13 +106,12 @@ def test_trap(rulings, name):
 
 
 @pytest.mark.notebook
-def test_unknown_parameter_and_file_left_beside(tmp_path):
-    path = write_notebook(tmp_path / "left.ipynb", ["open('left.txt', 'w').close()"])
+def test_unknown_parameter(tmp_path):
+    path = write_notebook(tmp_path / "unknown.ipynb")
     out = tmp_path / "out"
     out.mkdir()
     result = run_notebook(path, out, {"device": "cpu", "colour": "blue"})
     assert "parameter colour is not declared; declared: device, size" in result.ruling.problems
-    assert "left left.txt beside the notebook" in result.ruling.problems
 
 
 @pytest.mark.notebook
@@ -191,6 +190,30 @@ def test_without_a_parameters_cell_nothing_can_be_passed(rulings):
         cell["metadata"]["tags"] = []
     ruling = rule(Execution("nothing_wrong", executed, 0, "", 1.0))
     assert ruling.problems == ("no cell is tagged `parameters`",)
+
+
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [
+        ('device: str = "auto"\nsize: int = 3', None),
+        ("n = 2 * 3", "the parameters cell holds more than plain literals: line 1 is not `name = literal`"),
+        ("n: int", "the parameters cell holds more than plain literals: line 1 is not `name = literal`"),
+        ("n = {[]: 1}", "the parameters cell holds more than plain literals: line 1 is not `name = literal`"),
+        ("%time 1", "the parameters cell holds more than plain literals: invalid syntax (<unknown>, line 1)"),
+    ],
+)
+def test_parameters_are_plain_literals_annotated_or_not(rulings, source, problem):
+    executed = read_notebook(rulings["nothing_wrong"].executed_path)
+    parameters = next(cell for cell in executed["cells"] if cell["metadata"]["tags"] == ["parameters"])
+    parameters["source"] = source
+    ruling = rule(Execution("nothing_wrong", executed, 0, "", 1.0, ["device"] if problem is None else []))
+    assert ruling.problems == (() if problem is None else (problem,))
+
+
+@pytest.mark.parametrize("stated", ["long", None, True, 0, -1, float("nan"), 1e9])
+def test_a_budget_that_is_no_time_is_a_problem_and_the_usual_one_holds(rulings, stated):
+    (problem,) = _ruling(rulings, _verdict(one=1).to_dict(), seconds=119, budget_seconds=stated).problems
+    assert problem == f"its budget_seconds is {stated!r}, not a number above 0 and up to 86400"
 
 
 def test_budget(rulings):

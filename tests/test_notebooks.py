@@ -10,9 +10,10 @@ from site_check import site_problems
 
 from kvzero.workbook import site
 from kvzero.workbook.environment import pick_device
-from kvzero.workbook.runner import failure_text, run_notebook
+from kvzero.workbook.runner import failure_text, files_beside, run_notebook
 
 NOTEBOOKS = sorted((Path(__file__).parent.parent / "notebooks").glob("*.ipynb"))
+FILES = files_beside(NOTEBOOKS)
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +36,14 @@ def test_notebook_proves_its_claims(executions, path):
     assert {state for _, state in result.ruling.exercises} <= {"unsolved"}, (
         "committed with an answer filled in"
     )
+
+
+@pytest.mark.notebook
+@pytest.mark.timeout(600)
+def test_the_notebooks_leave_nothing_behind(executions):
+    for future in executions.values():
+        future.result()
+    assert files_beside(NOTEBOOKS) == FILES
 
 
 @pytest.mark.notebook

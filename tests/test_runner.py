@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
+import tiny_notebooks
 import torch
 from tiny_notebooks import write_notebook
 
@@ -40,6 +41,47 @@ def test_run_exits_0_when_all_is_proven(tmp_path, capfd):
     path = write_notebook(tmp_path / "good.ipynb")
     assert main(["run", str(path), "--device", "cpu", "-o", str(tmp_path / "out")]) == 0
     assert capfd.readouterr().out.endswith("\n1 of 1 notebooks proven, 1 of 1 claims proven\n")
+
+
+@pytest.mark.notebook
+def test_a_notebook_that_cannot_be_judged_does_not_lose_the_others(tmp_path, capfd, monkeypatch):
+    good = write_notebook(tmp_path / "good.ipynb")
+    long = write_notebook(tmp_path / "long.ipynb", budget_seconds="long")
+    monkeypatch.setattr(tiny_notebooks, "PARAMETERS", 'device: str = "auto"\nsize: int = 3')
+    annotated = write_notebook(tmp_path / "annotated.ipynb", claims='v.claim("size", measured=size, expected=4)')
+    monkeypatch.setattr(tiny_notebooks, "PARAMETERS", 'device = "auto"\nsize = 2 * 3')
+    computed = write_notebook(tmp_path / "computed.ipynb")
+    paths = map(str, (computed, long, annotated, good))
+    assert main(["run", *paths, "--device", "cpu", "-o", str(tmp_path / "out"), "-p", "size", "4"]) == 1
+    text = capfd.readouterr().out
+    assert "  problem: the parameters cell holds more than plain literals: line 2 is not `name = literal`\n" in text
+    assert "  problem: its budget_seconds is 'long', not a number" in text
+    assert "proven  annotated  1 claims" in text and "proven  good  1 claims" in text
+    assert text.endswith("\n2 of 4 notebooks proven, 4 of 4 claims proven\n")
+
+
+@pytest.mark.notebook
+def test_a_file_left_behind_fails_the_run_and_blames_no_notebook(tmp_path, capfd):
+    """Both run at a time, in one folder: who left the file cannot be told."""
+    clean = write_notebook(tmp_path / "clean.ipynb", ["import time\ntime.sleep(1)"])
+    litter = write_notebook(tmp_path / "litter.ipynb", ["open('left.txt', 'w').close()"])
+    out = tmp_path / "out"
+    assert main(["run", str(clean), str(litter), "--device", "cpu", "-o", str(out)]) == 1
+    text = capfd.readouterr().out
+    assert "2 of 2 notebooks proven" in text
+    assert text.count("FAILED") == 1 and f"FAILED  {tmp_path / 'left.txt'} was left behind" in text
+    assert main(["run", str(litter), "--device", "cpu", "-o", str(out)]) == 0, "it was there before"
+
+
+@pytest.mark.notebook
+def test_a_value_that_kvzero_refuses_is_one_line_without_a_traceback(tmp_path, capfd):
+    source = "from kvzero.device import pick_device\npick_device(size)"
+    path = write_notebook(tmp_path / "refused.ipynb", [source])
+    assert main(["run", str(path), "-o", str(tmp_path / "out"), "--device", "cpu", "-p", "size", "5"]) == 1
+    text = capfd.readouterr().out
+    assert "\nDeviceNotAvailableError: device 5 is not available here. Choose one of ('auto', 'cpu'" in text
+    assert "Traceback" not in text and "--->" not in text
+    assert "Traceback" in (tmp_path / "out" / "refused.ipynb").read_text()
 
 
 @pytest.mark.notebook
@@ -89,6 +131,37 @@ def test_a_notebook_is_never_written_over(tmp_path):
         with pytest.raises(OutputFileError):
             run_notebooks(notebooks, out, device="cpu")
     assert path.read_bytes() == before and not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "obstacle", ["good.ipynb/", "site", "site/index.html/", "site/style.css/", "site/good.html/"]
+)
+def test_an_output_that_cannot_be_written_is_refused_before_anything_runs(tmp_path, obstacle, capfd):
+    path = write_notebook(tmp_path / "good.ipynb")
+    out = tmp_path / "out"
+    (out / obstacle).parent.mkdir(parents=True)
+    (out / obstacle).mkdir() if obstacle.endswith("/") else (out / obstacle).touch()
+    before = sorted(out.rglob("*"))
+    assert main(["run", str(path), "--html", "-o", str(out)]) == 2
+    printed = capfd.readouterr()
+    assert printed.out == "" and printed.err.startswith("error [output-file]: ") and printed.err.count("\n") == 1
+    assert sorted(out.rglob("*")) == before
+
+
+def test_an_index_page_does_not_go_over_a_notebooks_page(tmp_path, capfd):
+    path = write_notebook(tmp_path / "index.ipynb")
+    assert main(["run", str(path), "--html", "-o", str(tmp_path / "out")]) == 2
+    assert "it is another output" in capfd.readouterr().err and not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("module", ["nbformat", "papermill", "ipykernel", "nbconvert"])
+def test_without_the_extra_the_error_says_what_to_install(tmp_path, module, capfd, monkeypatch):
+    monkeypatch.setitem(sys.modules, module, None)
+    path = write_notebook(tmp_path / "good.ipynb")
+    assert main(["run", str(path), "--html", "-o", str(tmp_path / "out")]) == 2
+    printed = capfd.readouterr()
+    assert printed.err.startswith("error [extra-missing]: `kvzero run` needs " + module)
+    assert printed.out == "" and printed.err.endswith("`pip install kvzero[workbook]`.\n")
 
 
 def test_a_parameter_that_is_not_declared_is_refused_before_anything_runs(tmp_path, capfd):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from importlib.util import find_spec
 from pathlib import Path
 
 from kvzero.device import DEVICES
+from kvzero.errors import ExtraMissingError
+from kvzero.outputs import check_outputs
 
 EPILOG = """\
 examples:
@@ -14,7 +17,7 @@ examples:
   kvzero run -p num_blocks 200 notebooks/04_packed_stride_overflow.ipynb
   kvzero run --html                 also writes a static site, out/site/index.html
 
-Exit status: 0 if every claim of every notebook is proven, 1 if not, 2 for bad input.
+Exit status: 0 if every claim of every notebook is proven and no file is left beside one, 1 if not, 2 for bad input.
 """
 
 
@@ -54,24 +57,31 @@ def _folder(text: str) -> Path:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs ``kvzero run``; returns 0 if all is proven, else 1."""
-    from kvzero.workbook import runner
+    """Runs ``kvzero run``; returns 0 if all is proven and nothing left behind, else 1, or raises a KvzeroError."""
+    needed = ["nbformat", "papermill", "ipykernel"] + ["nbconvert"] * args.html
+    if missing := [name for name in needed if find_spec(name) is None]:
+        raise ExtraMissingError(command="run", missing=", ".join(missing), extra="workbook")
+    from kvzero.workbook import runner, site
 
     notebooks = runner.find_notebooks(args.notebooks)
+    if args.html:
+        check_outputs(site.page_files(notebooks, args.out / "site"))
     results = []
     parameters = dict(args.parameters)
     device = parameters.pop("device", args.device)
     running = runner.run_notebooks(notebooks, args.out, device=device, parameters=parameters)
     print(f"running {len(notebooks)} notebook(s) into {args.out}", flush=True)
+    before = runner.files_beside(notebooks)
     for result in running:
         results.append(result)
         print(runner.progress_line(result, len(results), len(notebooks)), flush=True)
         if not result.proven:
             print(runner.failure_text(result), flush=True)
+    left = sorted(runner.files_beside(notebooks) - before)
     print(f"\n{runner.table(results)}")
+    for path in left:
+        print(f"FAILED  {path} was left behind by a notebook of its folder; run each alone to see by which")
     if args.html:
-        from kvzero.workbook import site
-
         index = site.build(results, args.out / "site")
         print(f"site: {index}")
-    return 0 if all(result.proven for result in results) else 1
+    return 0 if all(result.proven for result in results) and not left else 1

@@ -22,6 +22,13 @@ class EngineFieldError(KvzeroError):
     )
 
 
+class ExtraMissingError(KvzeroError):
+    """What a command needs beyond the package itself is installed."""
+
+    rule = "extra-missing"
+    template = "`kvzero {command}` needs {missing}, which is not installed here: `pip install kvzero[{extra}]`."
+
+
 class NotebookNotFoundError(KvzeroError):
     """A path that is to be run is a notebook."""
 

@@ -58,7 +58,11 @@ def tags_of(cell: dict) -> frozenset[str]:
 
 
 def declared_parameters(notebook: dict) -> dict[str, object] | None:
-    """Name to value of the cell tagged ``parameters``; None if there is no such cell."""
+    """Name to value of the cell tagged ``parameters``; None if there is no such cell.
+
+    Raises:
+        ValueError, SyntaxError: the cell holds something other than ``name = literal``, annotated or not.
+    """
     for cell in notebook["cells"]:
         if "parameters" in tags_of(cell):
             return _literals(source_of(cell))
@@ -69,10 +73,14 @@ def _literals(source: str) -> dict[str, object]:
     """Name to value of a cell of plain assignments; ValueError or SyntaxError for anything else."""
     values = {}
     for node in ast.parse(source).body:
-        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-            values[node.targets[0].id] = ast.literal_eval(node.value)
-        else:
-            raise ValueError(f"line {node.lineno} is not `name = literal`")
+        try:
+            match node:
+                case ast.Assign([ast.Name(name)], value) | ast.AnnAssign(ast.Name(name), value=ast.expr() as value):
+                    values[name] = ast.literal_eval(value)
+                case _:
+                    raise ValueError
+        except (TypeError, ValueError):
+            raise ValueError(f"line {node.lineno} is not `name = literal`") from None
     return values
 
 

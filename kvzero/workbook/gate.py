@@ -7,12 +7,15 @@ executed notebook itself. It passes only if
 
 - papermill exited with 0 and every code cell has an execution count;
 - no output, and no output saved in a widget's state, is an error or was written to stderr;
-- every given parameter is declared in the cell tagged ``parameters``;
+- the cell tagged ``parameters`` holds plain literals, and declares every given parameter;
 - no cell shells out, since a shell's status is ignored;
 - the last cell emitted a verdict, of this notebook, with at least one claim, no name claimed twice, and every
   claim holds when judged again from its numbers;
 - papermill itself had nothing to say on stderr, beyond lines known to be harmless;
-- the time stayed within the notebook's budget, and no file was left beside it.
+- the time stayed within the notebook's budget.
+
+Files that were left beside a notebook are for ``runner.files_beside``: of two that run at a time nobody can tell
+which one left them.
 """
 
 from __future__ import annotations
@@ -21,11 +24,13 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
+from kvzero import errors
 from kvzero.workbook.canonical import declared_parameters, source_of, tags_of
 from kvzero.workbook.verdict import MIMETYPE, Claim
 
 # A notebook promises a minute; two of them run at a time on two cores, hence twice that.
 BUDGET_SECONDS = 120.0
+MOST_BUDGET_SECONDS = 86_400.0
 
 HARMLESS_STDERR = (
     # ipykernel, at every start: the connection is to this machine itself.
@@ -52,7 +57,6 @@ class Execution:
         stderr: what papermill wrote to stderr.
         seconds: how long papermill took.
         parameters: the names that were passed.
-        new_files: files found beside the notebook that were not there before.
     """
 
     name: str
@@ -61,7 +65,6 @@ class Execution:
     stderr: str
     seconds: float
     parameters: Collection[str] = ()
-    new_files: Collection[str] = ()
 
 
 @dataclass(frozen=True)
@@ -100,17 +103,31 @@ def rule(execution: Execution) -> Ruling:
         found += [f"papermill wrote to stderr: {line}" for line in _unexpected(execution.stderr)]
     ruling = _read_verdict(execution.name, notebook)
     found += ruling.problems
-    budget = budget_seconds(notebook)
-    if execution.seconds > budget:
-        found.append(f"took {execution.seconds:.0f} s, its budget is {budget:g} s")
-    found += [f"left {name} beside the notebook" for name in sorted(execution.new_files)]
+    found += _budget_problems(execution)
     return Ruling(tuple(found), ruling.claims, ruling.device, ruling.notes, ruling.exercises)
 
 
 def budget_seconds(notebook: dict | None) -> float:
-    """The time that a notebook allows itself in its metadata, or the usual one."""
-    metadata = (notebook or {}).get("metadata", {})
-    return metadata.get("kvzero", {}).get("budget_seconds", BUDGET_SECONDS)
+    """The time that a notebook allows itself in its metadata, or the usual one where that is none."""
+    stated = _stated_budget(notebook)
+    return stated if _is_budget(stated) else BUDGET_SECONDS
+
+
+def _stated_budget(notebook: dict | None) -> object:
+    own = (notebook or {}).get("metadata", {}).get("kvzero", {})
+    return own.get("budget_seconds", BUDGET_SECONDS) if isinstance(own, dict) else own
+
+
+def _is_budget(stated: object) -> bool:
+    return type(stated) in (int, float) and 0 < stated <= MOST_BUDGET_SECONDS
+
+
+def _budget_problems(execution: Execution) -> Iterator[str]:
+    stated, budget = _stated_budget(execution.executed), budget_seconds(execution.executed)
+    if not _is_budget(stated):
+        yield f"its budget_seconds is {stated!r}, not a number above 0 and up to {MOST_BUDGET_SECONDS:g}"
+    if execution.seconds > budget:
+        yield f"took {execution.seconds:.0f} s, its budget is {budget:g} s"
 
 
 def text_outputs(notebook: dict) -> str:
@@ -120,7 +137,8 @@ def text_outputs(notebook: dict) -> str:
         notebook: as papermill wrote it.
 
     Returns:
-        For each cell with outputs its first line of code and what it printed, without terminal colours.
+        For each cell with outputs its first line of code and what it printed, without terminal colours, and without
+        the traceback of an exception of ``kvzero.errors``.
     """
     parts = []
     for cell in _code_cells(notebook):
@@ -132,7 +150,9 @@ def text_outputs(notebook: dict) -> str:
 
 def _output_text(output: dict) -> str:
     if output["output_type"] == "error":
-        return "\n".join([*output["traceback"]]) or f"{output['ename']}: {output['evalue']}"
+        # What kvzero refuses, its message says whole; the way there is in the executed notebook.
+        traceback = [] if output["ename"] in errors.__all__ else output["traceback"]
+        return "\n".join(traceback) or f"{output['ename']}: {output['evalue']}"
     text = output.get("text") or output.get("data", {}).get("text/plain", "")
     return text if isinstance(text, str) else "".join(text)
 
@@ -147,7 +167,11 @@ def _where(cell: dict) -> str:
 
 
 def _parameter_problems(execution: Execution) -> Iterator[str]:
-    declared = declared_parameters(execution.executed)
+    try:
+        declared = declared_parameters(execution.executed)
+    except (ValueError, SyntaxError) as error:
+        yield f"the parameters cell holds more than plain literals: {error}"
+        return
     if declared is None:
         yield "no cell is tagged `parameters`"
     else:

@@ -173,7 +173,6 @@ def run_notebook(notebook: Path, out: Path, parameters: Mapping[str, str]) -> Re
     """
     executed_path = out / notebook.name
     executed_path.unlink(missing_ok=True)
-    before = _files(notebook.parent)
     # Papermill takes a path for a format string.
     paths = [str(path.resolve()) for path in (notebook, executed_path)]
     command = [sys.executable, "-m", "papermill"]
@@ -191,10 +190,9 @@ def run_notebook(notebook: Path, out: Path, parameters: Mapping[str, str]) -> Re
         if exit_code is not None:
             break
     executed = _read(executed_path)
-    new_files = _files(notebook.parent) - before
-    ruling = rule(
-        Execution(notebook.stem, executed, exit_code, stderr, seconds, tuple(parameters), new_files)
-    )
+    if executed is None:
+        executed_path.unlink(missing_ok=True)  # torn where papermill was stopped
+    ruling = rule(Execution(notebook.stem, executed, exit_code, stderr, seconds, tuple(parameters)))
     log = "" if ruling.proven or executed is None else text_outputs(executed)
     return Result(notebook, executed_path, seconds, ruling, log, attempts)
 
@@ -217,8 +215,14 @@ def _read(notebook: Path) -> dict | None:
         return None
 
 
-def _files(folder: Path) -> set[str]:
-    return {path.name for path in folder.iterdir() if path.name not in _NOT_OURS}
+def files_beside(notebooks: Sequence[Path]) -> set[Path]:
+    """What lies in the notebooks' folders, but for what Jupyter and Python leave there themselves.
+
+    A notebook leaves nothing behind: taken before a run and after it, the two are equal. They are taken once for all
+    notebooks, since of two that run side by side in one folder nobody can tell which one left a file.
+    """
+    folders = {path.parent for path in notebooks}
+    return {path for folder in folders for path in folder.iterdir() if path.name not in _NOT_OURS}
 
 
 def progress_line(result: Result, number: int, total: int) -> str:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 
+from kvzero.errors import OutputFileError
 from kvzero.workbook.canonical import FOLDED_TAGS, source_of, tags_of
 from kvzero.workbook.runner import Result
 
@@ -94,7 +95,22 @@ def build(results: Sequence[Result], folder: Path) -> Path:
 
     Returns:
         The index page.
+
+    Raises:
+        OutputFileError: a file of the site cannot be written.
     """
+    try:
+        return _build(results, folder)
+    except OSError as error:
+        raise OutputFileError(path=error.filename or folder, detail=error.strerror) from error
+
+
+def page_files(notebooks: Sequence[Path], folder: Path) -> list[Path]:
+    """The files that ``build`` writes for notebooks, but for their pictures."""
+    return [folder / "index.html", folder / "style.css", *(folder / f"{path.stem}.html" for path in notebooks)]
+
+
+def _build(results: Sequence[Result], folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     style = files("kvzero.workbook").joinpath("site.css").read_text(encoding="utf-8")
     (folder / "style.css").write_text(f"{style}\n{_code_style()}\n", encoding="utf-8")
