@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import graphlib
+import os
 import re
 import subprocess
 import sys
@@ -184,6 +185,20 @@ def test_what_is_not_needed_is_not_imported(statement, absent):
     code = f"try:\n    {statement}\nexcept SystemExit:\n    pass\nimport sys\nprint(sorted(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not absent & set(ast.literal_eval(done.stdout.splitlines()[-1]))
+
+
+def test_only_run_needs_the_extra(tmp_path):
+    extra = map(Requirement, PROJECT["project"]["optional-dependencies"]["workbook"])
+    absent = [*(requirement.name for requirement in extra), "nbformat", "IPython", "pygments"]
+    name = "dsv4_c4_mla_only__BLHNC"
+    lines = [["plan", name], ["audit", name, "--device", "cpu"], ["triage", name, "--html", "t.html"]]
+    lines += [["bench", "--device", "cpu"], ["run", "x.ipynb"]]
+    code = f"import sys\nsys.modules |= dict.fromkeys({absent})\nfrom kvzero.__main__ import main\n"
+    code += f"codes = [main(line) for line in {lines}]\nprint()\nprint(codes)"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1:] == ["[0, 0, 0, 0, 2]"], done.stderr
+    assert "[extra-missing]" in done.stderr
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -160,8 +160,8 @@ def test_without_the_extra_the_error_says_what_to_install(tmp_path, module, capf
     path = write_notebook(tmp_path / "good.ipynb")
     assert main(["run", str(path), "--html", "-o", str(tmp_path / "out")]) == 2
     printed = capfd.readouterr()
-    assert printed.err.startswith("error [extra-missing]: `kvzero run` needs " + module)
-    assert printed.out == "" and printed.err.endswith("`pip install kvzero[workbook]`.\n")
+    assert printed.err.startswith(f"error [extra-missing]: `kvzero run` needs what is not installed here: {module}. ")
+    assert printed.out == "" and printed.err.endswith("Run `pip install kvzero[workbook]`.\n")
 
 
 def test_a_parameter_that_is_not_declared_is_refused_before_anything_runs(tmp_path, capfd):

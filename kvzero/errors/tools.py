@@ -26,7 +26,7 @@ class ExtraMissingError(KvzeroError):
     """What a command needs beyond the package itself is installed."""
 
     rule = "extra-missing"
-    template = "`kvzero {command}` needs {missing}, which is not installed here: `pip install kvzero[{extra}]`."
+    template = "`kvzero {command}` needs what is not installed here: {missing}. Run `pip install kvzero[{extra}]`."
 
 
 class NotebookNotFoundError(KvzeroError):
