@@ -1,4 +1,4 @@
-"""Charts, tables, timelines and the display of a figure: each says its numbers, and nothing is cut off or slopes."""
+"""Charts, timelines and the display of a figure: each says its numbers, and nothing is cut off or slopes."""
 
 from __future__ import annotations
 
@@ -26,12 +26,10 @@ from kvzero.workbook.figures import (
     png_bytes,
     show,
     sweep,
-    table,
-    table_text,
     timeline,
 )
 from kvzero.workbook.figures.charts import stairs
-from kvzero.workbook.figures.style import OWNERS, Sheet
+from kvzero.workbook.figures.style import OWNERS
 from kvzero.workbook.toy import make_geometry
 
 
@@ -70,28 +68,18 @@ def test_a_late_label_lies_inside_the_axis_and_beside_the_line():
     assert (pixels[:, int((9 - 0.2) * 192) :] == 255).all()
 
 
-def test_a_wide_table_breaks_its_headings_and_keeps_a_margin():
-    header = ["planner", *[f"bytes of {name}" for name in ("missed", "stomped", "overrun", "written twice", "pad")]]
-    figure = table(header, [["page-per-segment", 1_234_567, 8, 9, 10, 11], ["kvzero", 0, 0, 0, 0, 0]], "…")
-    assert figure.get_figwidth() <= 9 and {"bytes of", "stomped"} <= set(figure.words)
-    assert "planner" in figure.words and "page-per-segment" in figure.words
-    assert (np.asarray(picture(figure))[:, -int(0.1 * 192) :] == 255).all()
-
-
 def picture(figure):
     """The pixels of a figure."""
     return Image.open(io.BytesIO(png_bytes(figure))).convert("L")
 
 
-def test_timeline_sweep_and_table_hold_their_words():
+def test_timeline_and_sweep_hold_their_words():
     events = [("host", 0, 2, "fill [1]", "fill"), ("stream", 30, 34, "copy 1", "copy")]
     words = timeline(events, "…", flips=[Limit("second fill", 20)], arrows=[("host", 2, "stream", 30)]).words
     assert {"host", "stream", "fill [1]", "copy 1", "second fill: 20 µs", "a copy reads a buffer"} <= set(words)
     lines = [("a", [(0, 0), (10, 5)])]
     words = sweep(lines, "…", x_label="knob", y_label="harm", flips=[Limit("flip", 4)], here=3).words
     assert {"knob", "harm", "flip: 4"} <= set(words)
-    words = table(["name", "bytes"], [["a", 1234], ["✗ b", 5]], "…").words
-    assert {"1,234", "✗ b"} <= set(words)
 
 
 def test_history_is_in_order_and_can_be_looked_up():
@@ -101,33 +89,6 @@ def test_history_is_in_order_and_can_be_looked_up():
     assert len({step.source for step in EVENTS}) == len(EVENTS)
     assert {step.source for step in EVENTS} <= set(history_timeline().words)
     assert len(history_text().splitlines()) == len(EVENTS)
-
-
-def test_numbers_with_a_unit_stand_to_the_right(monkeypatch):
-    drawn = {}
-    real = Sheet.text
-
-    def noted(sheet, x, y, words, points=9.0, colour="#000000", align="left", bold=False):
-        drawn[words] = align
-        real(sheet, x, y, words, points, colour, align, bold)
-
-    monkeypatch.setattr(Sheet, "text", noted)
-    rows = [["kvzero", "1.02 x", "0.533%", "8.4 KiB", "1,234", "64 x 1", "3 misses", 2],
-            ["old", "17.77 x", "✗ 12%", "900 B", "-0.5", "16 x 8", "none", "✗ refused"]]  # fmt: skip
-    table(["who", "times", "share", "size", "change", "shape", "outcome", "launches"], rows, "…")
-    aligned = [{drawn[str(row[column])] for row in rows} for column in range(8)]
-    assert aligned == [{"left"}, {"right"}, {"right"}, {"right"}, {"right"}, {"left"}, {"left"}, {"right"}]
-
-
-def test_numbers_stand_to_the_right_as_text_too():
-    said = table_text(
-        ["who", "bytes", "ok", "launches"], [["old", 37_376, True, "✗ refused"], ["kvzero", "-", False, 2]]
-    )
-    assert said.splitlines() == [
-        "who      bytes  ok      launches",
-        "old     37,376  True   ✗ refused",
-        "kvzero       -  False          2",
-    ]
 
 
 def test_an_axis_that_starts_near_zero_starts_at_zero():

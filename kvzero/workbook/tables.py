@@ -12,6 +12,8 @@ from .figures.charts import number_text
 NUMBER = re.compile(
     r"(✗ )?[-+−]?(\d[\d,]*(\.\d+)?(e[-+]?\d+)?|inf|nan) ?(%|x|×|[KMGT]i?B|B|[mµn]?s|[GT]B/s)?", re.IGNORECASE
 )
+# A cell of so many letters stays on one line.
+MOST_UNBROKEN = 20
 # Dark enough for a white page, light enough for a dark one; the ✗ carries the meaning.
 WRONG = "color:#c2500f;font-weight:bold"
 
@@ -49,7 +51,7 @@ def table_html(header: Sequence[str], rows: Sequence[Sequence[object]], sentence
     def cells(tag: str, words: Sequence[str]) -> str:
         parts = []
         for side, word in zip(sides, words, strict=True):
-            style = f"text-align:{side};" + "white-space:nowrap;" * (side == "right" and tag == "td")
+            style = f"text-align:{side};" + "white-space:nowrap;" * (tag == "td" and len(word) <= MOST_UNBROKEN)
             style += WRONG * word.startswith("✗")
             parts.append(f"<{tag} style='{style}'>{html.escape(word)}</{tag}>")
         return f"<tr>{''.join(parts)}</tr>"
