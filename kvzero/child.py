@@ -77,7 +77,8 @@ def run_in_child(
     # A fault handler would print a stack of the child into our output; the signal says enough.
     variables = {**os.environ, "PYTHONFAULTHANDLER": "", **(environment or {})}
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, env=variables)
+        # Whatever bytes the child prints are its own affair.
+        done = subprocess.run(command, capture_output=True, errors="replace", timeout=timeout_s, env=variables)
     except subprocess.TimeoutExpired as expired:
         stderr = expired.stderr or b""
         return ChildResult(None, None, None, True, _tail(stderr.decode(errors="replace")))
