@@ -104,11 +104,10 @@ class Audit:
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as `kvzero audit --json` prints it."""
         names = (
-            "planner", "witness", "device", "missed_bytes", "stomped_bytes", "pad_bytes", "overrun_bytes",
+            "planner", "witness", "device", "blocks", "missed_bytes", "stomped_bytes", "pad_bytes", "overrun_bytes",
             "needed_bytes", "written_bytes", "ok", "first", "by_layer",
         )  # fmt: skip
-        data = {name: getattr(self, name) for name in names}
-        return {**{key: data[key] for key in names[:3]}, "blocks": list(self.blocks), **data}
+        return {**{name: getattr(self, name) for name in names}, "blocks": list(self.blocks)}
 
     def __str__(self) -> str:
         return self.text_map()

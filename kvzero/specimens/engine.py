@@ -34,6 +34,3 @@ def plan(geometry: CacheGeometry, *, layers=None, groups=None) -> Plan:
     if not geometry.engine_segments:
         raise NoEngineSegmentsError(where=geometry.where)
     return parts.unproven_plan(NAME, geometry, geometry.engine_segments, layers, groups)
-
-
-engine_plan = plan

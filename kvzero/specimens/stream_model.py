@@ -31,11 +31,21 @@ class Event:
     ids: tuple[int, ...]
 
 
-class StreamModel:
+class _Logged:
+    """What both streams have in common: their log."""
+
+    def __init__(self) -> None:
+        self.log: list[Event] = []
+
+    def note(self, what: str, buffer: int | None, ids) -> None:
+        """Append an event to the log."""
+        self.log.append(Event(len(self.log), what, buffer, tuple(int(block) for block in ids)))
+
+
+class StreamModel(_Logged):
     """One stream on the CPU, held until `run_next` or `synchronize`.
 
     Attributes:
-        is_model: True; a verdict that rests on it says so.
         log: the events so far.
 
     Example: the copy reads its source late.
@@ -46,20 +56,15 @@ class StreamModel:
         [2]
     """
 
-    is_model = True
     device = torch.device("cpu")
 
     def __init__(self) -> None:
-        self.log: list[Event] = []
+        super().__init__()
         self._queue: deque[Callable[[], None]] = deque()
 
     def new_buffer(self, capacity_ids: int) -> torch.Tensor:
         """A host buffer for ids, int64, as it would be pinned on a machine with a GPU."""
         return torch.zeros(capacity_ids, dtype=torch.int64)
-
-    def note(self, what: str, buffer: int | None, ids) -> None:
-        """Append an event to the log."""
-        self.log.append(Event(len(self.log), what, buffer, tuple(int(block) for block in ids)))
 
     def enqueue_copy(self, source: torch.Tensor, num_ids: int, buffer: int) -> torch.Tensor:
         """Enqueue a copy of the first ids of a host buffer; returns the device tensor that will hold them."""
@@ -97,7 +102,7 @@ class StreamModel:
             pass
 
 
-class CudaStream:
+class CudaStream(_Logged):
     """A real stream, and the kernel that keeps it busy, behind the methods of `StreamModel`.
 
     Args:
@@ -107,12 +112,10 @@ class CudaStream:
     The log holds what the host did; what the device did is not observed, only its result.
     """
 
-    is_model = False
-
     def __init__(self, hold_cycles: int = 500_000_000, device: str | torch.device = "cuda") -> None:
+        super().__init__()
         self.device = torch.device(device)
         self.hold_cycles = hold_cycles
-        self.log: list[Event] = []
         self._stream = torch.cuda.Stream(self.device)
 
     def hold(self) -> None:
@@ -123,10 +126,6 @@ class CudaStream:
     def new_buffer(self, capacity_ids: int) -> torch.Tensor:
         """A pinned host buffer for ids, int64."""
         return torch.zeros(capacity_ids, dtype=torch.int64, pin_memory=True)
-
-    def note(self, what: str, buffer: int | None, ids) -> None:
-        """Append an event to the log."""
-        self.log.append(Event(len(self.log), what, buffer, tuple(int(block) for block in ids)))
 
     def enqueue_copy(self, source: torch.Tensor, num_ids: int, buffer: int) -> torch.Tensor:
         """Enqueue an asynchronous copy of the first ids of a pinned buffer; returns the device tensor."""

@@ -53,13 +53,11 @@ class Fold:
         kinds: uint8 array (folded rows, folded columns).
         owners: int16 array (folded columns): index of the layer that owns most of it, -1 for pad.
         rows_per_cell: blocks folded into one row of the grid.
-        bytes_per_cell: bytes folded into one column, not a whole number in general.
     """
 
     kinds: np.ndarray
     owners: np.ndarray
     rows_per_cell: int
-    bytes_per_cell: float
 
 
 class Atlas:
@@ -259,7 +257,7 @@ class Atlas:
                 for row, column, sign in ((top, left, 1), (top, right, -1), (bottom, left, -1), (bottom, right, 1)):
                     np.add.at(count, (row, column), sign)
                 kinds[count.cumsum(0).cumsum(1)[: rows + 1, :columns] > 0] = code
-        return Fold(kinds, owners, per, 1 / scale)
+        return Fold(kinds, owners, per)
 
     def _state_cells(self, plan: Plan | None, ranges, state: str) -> Iterable[np.ndarray]:
         if ranges is None:
