@@ -28,8 +28,7 @@ class BoundStorages:
 
     Args:
         storages: the storages of a plan (id and size).
-        memory: storage id to its memory. A one-dimensional uint8 tensor of exactly the storage's bytes is the
-            storage itself; any other tensor stands for its whole `untyped_storage()`.
+        memory: storage id to its memory; see `whole_storages`.
 
     Attributes:
         device: the device that all of them lie on.
@@ -48,14 +47,8 @@ class BoundStorages:
         self._untyped_nbytes: list[int] = []
         self._names: list[object] = []
         self.device: torch.device | None = None
-        if not isinstance(memory, Mapping):
-            raise TensorKindError(
-                where="storages", given=type(memory).__name__, expected="a mapping of storage id to memory"
-            )
-        for storage in storages:
-            if storage.id not in memory:
-                raise StorageMissingError(storage=storage.id, given=list(memory))
-            self._bind(storage, memory[storage.id])
+        for name, whole in whole_storages(storages, memory).items():
+            self._bind(name, whole)
         self._check_apart(storages)
         if self.device.type not in ("cpu", "cuda"):
             raise StorageDeviceError(what="the cache", device=str(self.device), expected="the CPU or a CUDA device")
@@ -70,25 +63,14 @@ class BoundStorages:
                     address=other_start,
                 )
 
-    def _bind(self, storage, memory: Memory) -> None:
-        if not is_dense(memory):
-            raise TensorKindError(
-                where=f"storage {storage.id!r}", given=kind_of(memory), expected="a dense tensor or an UntypedStorage"
-            )
-        untyped = memory if isinstance(memory, torch.UntypedStorage) else memory.untyped_storage()
-        address, nbytes = untyped.data_ptr(), untyped.nbytes()
-        if _is_whole_storage(memory, storage.nbytes):
-            address, nbytes = memory.data_ptr(), memory.numel()
-        if nbytes != storage.nbytes:
-            raise StorageSizeError(storage=storage.id, nbytes=storage.nbytes, given_nbytes=nbytes)
+    def _bind(self, name, whole: torch.Tensor) -> None:
+        untyped = whole.untyped_storage()
         if self.device is None:
             self.device = untyped.device
         if untyped.device != self.device:
-            raise StorageDeviceError(
-                what=f"storage {storage.id!r}", device=str(untyped.device), expected=str(self.device)
-            )
-        self.addresses[storage.id] = address
-        self._names.append(storage.id)
+            raise StorageDeviceError(what=f"storage {name!r}", device=str(untyped.device), expected=str(self.device))
+        self.addresses[name] = whole.data_ptr()
+        self._names.append(name)
         self._untyped_addresses.append(untyped.data_ptr())
         self._untyped_nbytes.append(untyped.nbytes())
         self._untyped.append(weakref.ref(untyped))
@@ -110,6 +92,43 @@ class BoundStorages:
                 raise StorageMovedError(
                     storage=name, what=what, address=address, nbytes=nbytes, address_now=now[0], nbytes_now=now[1]
                 )
+
+
+def whole_storages(storages, memory: Mapping[object, Memory]) -> dict[object, torch.Tensor]:
+    """Every byte of each storage, as a one-dimensional uint8 tensor over the memory that is given for it.
+
+    Args:
+        storages: the storages of a plan or a geometry (id and size).
+        memory: storage id to its memory. A one-dimensional uint8 tensor of exactly the storage's bytes is the
+            storage itself; any other tensor stands for its whole `untyped_storage()`.
+
+    Raises:
+        StorageMissingError, StorageSizeError, TensorKindError: the memory is not that of the storages.
+
+    >>> from kvzero.views import Storage
+    >>> whole_storages([Storage("a", 128)], {"a": torch.zeros(8, 4)[:, 1:3]})["a"].shape
+    torch.Size([128])
+    """
+    if not isinstance(memory, Mapping):
+        raise TensorKindError(
+            where="storages", given=type(memory).__name__, expected="a mapping of storage id to memory"
+        )
+    whole = {}
+    for storage in storages:
+        if storage.id not in memory:
+            raise StorageMissingError(storage=storage.id, given=list(memory))
+        given = memory[storage.id]
+        if not is_dense(given):
+            raise TensorKindError(
+                where=f"storage {storage.id!r}", given=kind_of(given), expected="a dense tensor or an UntypedStorage"
+            )
+        if not _is_whole_storage(given, storage.nbytes):
+            untyped = given if isinstance(given, torch.UntypedStorage) else given.untyped_storage()
+            given = torch.empty(0, dtype=torch.uint8, device=untyped.device).set_(untyped)
+            if given.numel() != storage.nbytes:
+                raise StorageSizeError(storage=storage.id, nbytes=storage.nbytes, given_nbytes=given.numel())
+        whole[storage.id] = given
+    return whole
 
 
 def _is_whole_storage(memory: Memory, nbytes: int) -> bool:

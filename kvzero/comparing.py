@@ -74,7 +74,7 @@ def judge_arena(
 def checked_blocks(geometry: CacheGeometry, block_ids: Sequence[int]) -> list[int]:
     """The ids as plain integers, from a list, an array or a tensor; raises IdTypeError or UnknownBlockError."""
     given = block_ids.tolist() if hasattr(block_ids, "tolist") else block_ids
-    if not isinstance(given, Iterable):
+    if not isinstance(given, Iterable) or isinstance(given, (str, bytes)):
         raise errors.IdTypeError(given=f"a {type(block_ids).__name__}")
     given = list(given)
     for block in given:

@@ -23,6 +23,8 @@ import numpy as np
 import torch
 
 from . import errors
+from .binding import whole_storages
+from .comparing import checked_blocks
 from .geometry import CacheGeometry
 from .intervals import as_ranges, subtract, total, union
 from .ownership import needed_ranges, owned_within, owners_of_byte
@@ -70,10 +72,9 @@ class LiveAudit:
         """One plain sentence."""
         text = f"blocks {', '.join(map(str, self.blocks))}: "
         if self.ok:
-            text += (
-                f"all {self.needed_bytes:,} needed bytes are zero ({self.dirty_before_bytes:,} were not), and none of "
-                f"{self.checked_bytes:,} bytes around them changed"
-            )
+            text += f"all {self.needed_bytes:,} needed bytes are zero ({self.dirty_before_bytes:,} were not), and "
+            around = f"none of {self.checked_bytes:,} bytes around them changed"
+            text += around if self.checked_bytes else "no byte around them was watched"
         else:
             text += (
                 f"{self.missed_bytes:,} of {self.needed_bytes:,} needed bytes are still dirty, "
@@ -106,15 +107,20 @@ def audit_live(
 
     Args:
         geometry: what the cache looks like (`kvzero.capture`).
-        storages: storage id to a tensor over the whole storage, as `kvzero.geometry.storage_tensors` gives them.
+        storages: storage id to its memory, as `kvzero.geometry.storage_tensors` gives it.
         block_ids: blocks that nothing uses now; their content is lost.
-        write: zeroes blocks when called with the list: the engine's own method, or `BlockZeroer.zero`.
-        radius_blocks: how many blocks on each side are watched, in every view; None watches all bytes of all storages.
-        tile_bytes: bytes under one checksum, a multiple of 8.
+        write: zeroes blocks when called with the list: the engine's own method, or `BlockZeroer.zero`. It may use
+            any stream: the devices are waited for before it and after it.
+        radius_blocks: how many blocks on each side are watched, in every view, 0 or more; None watches all bytes of
+            all storages.
+        tile_bytes: bytes under one checksum, a multiple of 8, at most 32 MiB.
 
     Raises:
-        UnknownBlockError: an id outside the pool; nothing was written.
-        StorageMissingError, StorageSizeError: the storages are not the geometry's; nothing was written.
+        IdTypeError, UnknownBlockError: ids that are no integers, or lie outside the pool.
+        RadiusBlocksError, ChecksumBytesError: a radius or a tile that nothing can be watched with.
+        StorageMissingError, StorageSizeError, TensorKindError: the storages are not the geometry's.
+
+    Where it raises, nothing was written.
 
     Example:
         >>> import torch
@@ -127,20 +133,21 @@ def audit_live(
         >>> verdict.ok, verdict.dirty_before_bytes, verdict.missed_bytes, verdict.checked_bytes
         (True, 2048, 0, 8192)
     """
-    blocks = sorted({int(block) for block in block_ids})
-    for block in blocks:
-        if not 0 <= block < geometry.num_blocks:
-            raise errors.UnknownBlockError(
-                where=geometry.where, block_id=block, last_block_id=geometry.num_blocks - 1
-            )
-    memory = _whole_storages(geometry, storages)
+    blocks = sorted(set(checked_blocks(geometry, block_ids)))
+    if radius_blocks is not None and not (_is_integer(radius_blocks) and radius_blocks >= 0):
+        raise errors.RadiusBlocksError(radius_blocks=radius_blocks)
+    if not (_is_integer(tile_bytes) and WORD_BYTES <= tile_bytes <= CHUNK_BYTES and tile_bytes % WORD_BYTES == 0):
+        raise errors.ChecksumBytesError(tile_bytes=tile_bytes, word_bytes=WORD_BYTES, most_bytes=CHUNK_BYTES)
+    memory = whole_storages(geometry.storages, storages)
     own = needed_ranges(geometry.select(), blocks)
     windows = _neighbourhood(geometry, blocks, own, radius_blocks)
     start = time.perf_counter()
     dirty_before = _nonzero(memory, own)
     control = _checksums(memory, windows, tile_bytes)
     before = _checksums(memory, windows, tile_bytes)
+    _synchronize(memory)
     write(blocks)
+    _synchronize(memory)
     after = _checksums(memory, windows, tile_bytes)
     missed = _nonzero(memory, own)
     stomped, unsteady, changed = _compare(geometry, windows, control, before, after, tile_bytes)
@@ -158,21 +165,14 @@ def audit_live(
     )
 
 
-def _whole_storages(geometry: CacheGeometry, storages: Mapping[Name, torch.Tensor]) -> dict[Name, torch.Tensor]:
-    whole = {}
-    for storage in geometry.storages:
-        if storage.id not in storages:
-            raise errors.StorageMissingError(storage=storage.id, given=list(storages))
-        tensor = storages[storage.id]
-        if tensor.dtype != torch.uint8 or tensor.dim() != 1 or tensor.numel() != storage.nbytes:
-            flat = torch.empty(0, dtype=torch.uint8, device=tensor.device)
-            tensor = flat.set_(tensor.untyped_storage())
-        if tensor.numel() != storage.nbytes:
-            raise errors.StorageSizeError(
-                storage=storage.id, nbytes=storage.nbytes, given_nbytes=tensor.numel()
-            )
-        whole[storage.id] = tensor
-    return whole
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def _synchronize(memory: Mapping[Name, torch.Tensor]) -> None:
+    """Wait for every stream: the writer may use another one than the checksums."""
+    for device in {tensor.device for tensor in memory.values() if tensor.is_cuda}:
+        torch.cuda.synchronize(device)
 
 
 def _neighbourhood(geometry: CacheGeometry, blocks, own, radius_blocks: int | None) -> dict[Name, np.ndarray]:
@@ -181,9 +181,8 @@ def _neighbourhood(geometry: CacheGeometry, blocks, own, radius_blocks: int | No
         # Whole storages, pad included, so that the number of ranges does not grow with the pool.
         pages = {storage.id: as_ranges([(0, storage.nbytes)]) for storage in geometry.storages}
     else:
-        around = range(-radius_blocks, radius_blocks + 1)
-        near = sorted({b + step for b in blocks for step in around if 0 <= b + step < geometry.num_blocks})
-        pages = needed_ranges(geometry.layers, near)
+        around = (range(max(b - radius_blocks, 0), min(b + radius_blocks + 1, geometry.num_blocks)) for b in blocks)
+        pages = needed_ranges(geometry.layers, sorted(set().union(*around)))
     return {storage: subtract(ranges, own[storage]) if storage in own else ranges for storage, ranges in pages.items()}
 
 

@@ -10,7 +10,15 @@ from oracle import needed, owned
 from strategies import engine_layouts
 
 from kvzero import geometries
-from kvzero.errors import StorageMissingError, StorageSizeError, UnknownBlockError
+from kvzero.errors import (
+    ChecksumBytesError,
+    IdTypeError,
+    RadiusBlocksError,
+    StorageMissingError,
+    StorageSizeError,
+    TensorKindError,
+    UnknownBlockError,
+)
 from kvzero.geometry import CacheGeometry
 from kvzero.live import audit_live
 from kvzero.plan import plan_segments
@@ -135,18 +143,56 @@ def test_one_wiped_live_byte_is_always_found(geometry, data):
         assert audit.changed[0]["start_bytes"] <= victim < audit.changed[0]["stop_bytes"]
 
 
+def refused(error, slab, memory=None, blocks=(3,), **options):
+    with pytest.raises(error) as caught:
+        audit_live(
+            slab, filled(slab) if memory is None else memory, blocks,
+            write=lambda _: pytest.fail("nothing may be written"), **options,
+        )  # fmt: skip
+    return caught.value
+
+
 @pytest.mark.parametrize("blocks", [[16], [-1], [3, 99]])
 def test_unknown_blocks_are_refused_before_the_write(slab, blocks):
-    with pytest.raises(UnknownBlockError):
-        audit_live(slab, filled(slab), blocks, write=lambda _: pytest.fail("nothing may be written"))
+    refused(UnknownBlockError, slab, blocks=blocks)
+
+
+@pytest.mark.parametrize("blocks", [[1.7], [True], "3", b"\3", ["3"], None, torch.tensor([1.0])])
+def test_ids_that_are_no_integers_are_refused_before_the_write(slab, blocks):
+    refused(IdTypeError, slab, blocks=blocks)
+
+
+@pytest.mark.parametrize("radius", [-1, 1.5, True, "1"])
+def test_a_radius_that_watches_nothing_is_refused(slab, radius):
+    assert refused(RadiusBlocksError, slab, radius_blocks=radius).radius_blocks == radius
+
+
+@pytest.mark.parametrize("tile", [4, 12, 0, -8, 64 << 20, 8.0, True, "8", None])
+def test_a_tile_that_no_checksum_covers_is_refused(slab, tile):
+    error = refused(ChecksumBytesError, slab, tile_bytes=tile)
+    assert (error.tile_bytes, error.word_bytes, error.most_bytes) == (tile, 8, 32 << 20)
+
+
+def test_a_radius_beyond_the_pool_watches_the_pool(slab):
+    memory = filled(slab)
+    audit = audit_live(slab, memory, [3], write=BlockZeroer(plan_segments(slab), memory).zero, radius_blocks=10**12)
+    assert audit.ok and audit.checked_bytes == 15 * 149_504
+
+
+def test_an_audit_that_watches_nothing_around_says_so(slab):
+    memory = filled(slab)
+    audit = audit_live(slab, memory, [3], write=BlockZeroer(plan_segments(slab), memory).zero, radius_blocks=0)
+    assert (audit.ok, audit.checked_bytes) == (True, 0) and "no byte around them was watched" in audit.sentence()
 
 
 def test_other_memory_is_refused_before_the_write(slab):
-    with pytest.raises(StorageMissingError):
-        audit_live(slab, {}, [1], write=lambda _: pytest.fail("nothing may be written"))
-    with pytest.raises(StorageSizeError) as caught:
-        audit_live(slab, {0: torch.zeros(100)}, [1], write=lambda _: pytest.fail("nothing may be written"))
-    assert (caught.value.nbytes, caught.value.given_nbytes) == (2_396_160, 400)
+    refused(StorageMissingError, slab, memory={})
+    error = refused(StorageSizeError, slab, memory={0: torch.zeros(100)})
+    assert (error.nbytes, error.given_nbytes) == (2_396_160, 400)
+    refused(TensorKindError, slab, memory={0: [0] * 2_396_160})
+    # Every second byte of a larger storage has the right count and shape, and is not the storage.
+    apart = torch.zeros(2 * 2_396_160, dtype=torch.uint8)[::2]
+    assert refused(StorageSizeError, slab, memory={0: apart}).given_nbytes == 2 * 2_396_160
 
 
 @pytest.mark.gpu
@@ -164,3 +210,16 @@ def test_on_a_gpu(slab):
     whole = audit_live(slab, memory, [200], write=zeroer.zero, radius_blocks=None)
     assert whole.ok and whole.checked_bytes == 20_000 * 149_760 - 149_504
     print(f"3 blocks: {audit.pause_seconds:.3f} s; whole pool: {whole.pause_seconds:.3f} s")
+
+
+@pytest.mark.gpu
+def test_a_writer_on_a_stream_of_its_own_is_waited_for(slab):
+    memory, stream = filled(slab, "cuda"), torch.cuda.Stream()
+
+    def late(blocks):
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(500_000_000)
+            write_ranges(memory, plan_segments(slab))(blocks)
+
+    audit = audit_live(slab, memory, [5], write=late)
+    assert audit.ok and audit.dirty_before_bytes == audit.needed_bytes

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from .audit import (
     ArenaTooLargeError,
+    ChecksumBytesError,
     PlanGeometryError,
+    RadiusBlocksError,
     RedzoneTooLargeError,
     UnknownBlockError,
 )
@@ -89,6 +91,7 @@ __all__ = [
     "BlockListError",
     "BlocksOverlapError",
     "CaptureRoomError",
+    "ChecksumBytesError",
     "DeviceNotAvailableError",
     "DuplicateNameError",
     "EngineFieldError",
@@ -119,6 +122,7 @@ __all__ = [
     "OutputFileError",
     "PlanGeometryError",
     "PlanMismatchError",
+    "RadiusBlocksError",
     "RanksError",
     "RedzoneTooLargeError",
     "ReplayRoomError",

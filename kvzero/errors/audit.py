@@ -40,3 +40,23 @@ class RedzoneTooLargeError(KvzeroError):
         "{where}: planner {planner} would write {overrun_bytes} bytes away from storage {storage!r}, beyond the "
         "largest redzone of {limit_bytes} bytes. It is not run; use the arithmetic witness."
     )
+
+
+class RadiusBlocksError(KvzeroError):
+    """A live audit watches some whole blocks on each side, or all bytes."""
+
+    rule = "radius-blocks"
+    template = (
+        "radius_blocks is {radius_blocks!r}, but it counts the blocks that are watched on each side. "
+        "Give a whole number of 0 or more, or None to watch every byte."
+    )
+
+
+class ChecksumBytesError(KvzeroError):
+    """A checksum of a live audit covers whole words, and fits into one pass."""
+
+    rule = "checksum-bytes"
+    template = (
+        "tile_bytes is {tile_bytes!r}, but a checksum covers a multiple of {word_bytes} bytes, from {word_bytes} to "
+        "{most_bytes:,}. Give such a size; a smaller one locates a change more finely."
+    )
