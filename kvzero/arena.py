@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from math import prod
 
 import numpy as np
 import torch
 
 from . import errors
-from .comparing import judge_arena
+from .comparing import checked_blocks, mask_ranges
 from .geometry import CacheGeometry
+from .intervals import total
+from .report import KINDS, Audit, make_audit
 from .views import LayerView, Name
 
 ALIGNMENT_BYTES = 256
@@ -19,6 +22,8 @@ REDZONE_BYTES = 4096
 PERIODS_BYTES = (65_521, 65_519)
 # Buffer, canary, and the masks of one audit, per byte of storage.
 MEMORY_FACTOR = 6
+# A view that names more bytes than so many times its storage lies on itself.
+MOST_TIMES_NAMED = 64
 
 
 class Arena:
@@ -40,6 +45,7 @@ class Arena:
 
     Raises:
         ArenaTooLargeError: the arena and one audit would not fit in the device's free memory.
+        RepeatedBytesError: a view whose elements lie on one another, so that to index them all would not end.
 
     Example:
         >>> layer = {"name": "k", "storage": 0, "byte_offset": 12, "shape": [5, 4], "stride": [12, 1],
@@ -59,6 +65,7 @@ class Arena:
         self.device = torch.device(device)
         self.redzone_bytes = -(-max(redzone_bytes, 1) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
         sizes = {storage.id: storage.nbytes + 2 * self.redzone_bytes for storage in geometry.storages}
+        _check_indexable(geometry)
         _check_fits(geometry, sum(sizes.values()) * MEMORY_FACTOR, self.device)
         self._buffers: dict[int | str, torch.Tensor] = {}
         self._canaries: dict[int | str, torch.Tensor] = {}
@@ -87,7 +94,7 @@ class Arena:
         planner: str = "",
         written_bytes: int | None = None,
         pad_allowed: bool = False,
-    ):
+    ) -> Audit:
         """Compare every byte with what zeroing these blocks should have left.
 
         Args:
@@ -102,21 +109,68 @@ class Arena:
             An `Audit` with witness "bytes".
 
         Raises:
-            UnknownBlockError: an id outside the pool.
+            IdTypeError, UnknownBlockError: ids that are no integers, or lie outside the pool.
             UnknownSelectionError, NothingSelectedError: see `CacheGeometry.select`.
+            TooManyRunsError: the first damaged byte lies in more blocks than can be listed.
+
+        Example: one byte of the next block, wiped as well.
+            >>> from kvzero.specimens import named
+            >>> arena = Arena(named.geometry("packed-slab-51288"))
+            >>> for view in arena.views.values():
+            ...     _ = view[98].zero_()
+            >>> arena.storages["slab"][99 * 149_760] = 0
+            >>> audit = arena.audit([98])
+            >>> audit.stomped_bytes, audit.first["layer"], audit.first["block"]
+            (1, 'layer.0', 99)
         """
-        return judge_arena(
-            self, block_ids, layers=layers, groups=groups, planner=planner, written_bytes=written_bytes,
-            pad_allowed=pad_allowed,
+        geometry = self.geometry
+        block_ids = checked_blocks(geometry, block_ids)
+        views = geometry.select(layers, groups)
+        selected = {view.name for view in views}
+        ids = sorted(set(block_ids))
+        found: dict[str, dict[Name, np.ndarray]] = {kind: {} for kind in ("cleared", *KINDS)}
+        by_layer = {view.name: {"missed_bytes": 0, "stomped_bytes": 0} for view in geometry.layers}
+        needed_bytes = 0
+        for storage in geometry.storages:
+            before, changed, after = self._changed(storage.id)
+            needed = self._mark(views, storage.id, ids)
+            missed = needed & (self.storages[storage.id] != 0)
+            astray = changed & ~needed
+            stomped = torch.zeros_like(astray)
+            if bool(astray.any()):
+                stomped = astray & self._mark(geometry.layers, storage.id, None)
+            needed_bytes += int(torch.count_nonzero(needed))
+            found["cleared"][storage.id] = mask_ranges(needed & changed)
+            found["stomped"][storage.id] = mask_ranges(stomped)
+            found["missed"][storage.id] = mask_ranges(missed)
+            found["pad"][storage.id] = mask_ranges(astray & ~stomped)
+            front = mask_ranges(before) - self.redzone_bytes
+            found["overrun"][storage.id] = np.concatenate((front, mask_ranges(after) + storage.nbytes))
+            here = [view for view in geometry.layers if view.storage == storage.id]
+            if bool(missed.any()):
+                for view in here:
+                    if view.name in selected:
+                        own = self._mark([view], storage.id, ids)
+                        by_layer[view.name]["missed_bytes"] = int(torch.count_nonzero(own & missed))
+            if bool(stomped.any()):
+                for view in here:
+                    own = self._mark([view], storage.id, None)
+                    by_layer[view.name]["stomped_bytes"] = int(torch.count_nonzero(own & stomped))
+        if written_bytes is None:
+            distinct = (kind for kind in found if kind != "missed")
+            written_bytes = sum(total(ranges) for kind in distinct for ranges in found[kind].values())
+        return make_audit(
+            geometry, found, by_layer, block_ids, planner=planner, witness="bytes", device=str(self.device),
+            needed_bytes=needed_bytes, written_bytes=written_bytes, pad_allowed=pad_allowed,
         )  # fmt: skip
 
-    def changed(self, storage: int | str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def _changed(self, storage: int | str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Masks of the bytes that no longer hold their canary: (redzone before, storage, redzone after)."""
         mask = self._buffers[storage] != self._canaries[storage]
         end = len(mask) - self.redzone_bytes
         return mask[: self.redzone_bytes], mask[self.redzone_bytes : end], mask[end:]
 
-    def mark(self, views: Sequence[LayerView], storage: Name, block_ids: Sequence[int] | None) -> torch.Tensor:
+    def _mark(self, views: Sequence[LayerView], storage: Name, block_ids: Sequence[int] | None) -> torch.Tensor:
         """A mask of the storage's bytes that the views keep in the blocks: naive indexing, no arithmetic.
 
         Args:
@@ -130,16 +184,24 @@ class Arena:
                 continue
             tensor = byte_view(view, mask)
             if block_ids is None:
-                tensor.fill_(True)
+                _fill(tensor)
             for block in () if block_ids is None else block_ids:
                 per_block = view.kernel_blocks_per_block
-                tensor.narrow(view.block_dim, block * per_block, per_block).fill_(True)
+                _fill(tensor.narrow(view.block_dim, block * per_block, per_block))
         return mask
+
+
+def _fill(mask: torch.Tensor) -> None:
+    """Fill the bytes with True; a dimension that stays on the same bytes is gone through once."""
+    for dim, step in enumerate(mask.stride()):
+        if step == 0:
+            mask = mask.narrow(dim, 0, 1)
+    mask.fill_(True)
 
 
 def byte_view(view: LayerView, data: torch.Tensor) -> torch.Tensor:
     """The layer's view over a mask or the bytes of its storage, with a last dimension of `itemsize`."""
-    stride = [step * view.itemsize for step in view.stride]
+    stride = [step * view.itemsize for step in _steps(view)]
     # Offset through slicing, so that the tensor's own place in its buffer counts too.
     return data[view.byte_offset :].as_strided((*view.shape, view.itemsize), (*stride, 1))
 
@@ -176,7 +238,23 @@ def _layer_tensor(view: LayerView, storage: torch.Tensor) -> torch.Tensor:
     if dtype is None or view.byte_offset % view.itemsize or size_bytes % view.itemsize:
         return byte_view(view, storage)
     elements = storage[view.byte_offset : view.end_bytes].view(dtype)
-    return elements.as_strided(view.shape, view.stride)
+    return elements.as_strided(view.shape, _steps(view))
+
+
+def _steps(view: LayerView) -> list[int]:
+    """The strides in elements; a dimension of one has no next element, so its stride may be any number."""
+    return [step if size > 1 else 0 for size, step in zip(view.shape, view.stride, strict=True)]
+
+
+def _check_indexable(geometry: CacheGeometry) -> None:
+    for view in geometry.layers:
+        moving = (size for size, step in zip(view.shape, view.stride, strict=True) if step)
+        named_bytes, nbytes = prod(moving) * view.itemsize, geometry.storage(view.storage).nbytes
+        if named_bytes > MOST_TIMES_NAMED * nbytes:
+            raise errors.RepeatedBytesError(
+                where=f"{geometry.where}, layer {view.name}", named_bytes=named_bytes, nbytes=nbytes,
+                limit_times=MOST_TIMES_NAMED,
+            )  # fmt: skip
 
 
 def _check_fits(geometry: CacheGeometry, wanted_bytes: int, device: torch.device) -> None:

@@ -19,6 +19,7 @@ from .intervals import as_ranges, intersect, subtract, total, union
 from .ownership import needed_ranges, owned_within
 from .plan import Plan, plan_segments
 from .report import KINDS, Audit, Name, make_audit
+from .views import INT64_MAX
 
 __all__ = ["Audit", "audit_bytes", "audit_plan"]
 
@@ -47,6 +48,8 @@ def audit_plan(
     Raises:
         UnknownBlockError: an id outside the pool.
         PlanGeometryError: the plan was made for other storages or another number of blocks.
+        IntegerRangeError: the plan would write beyond the last address of 64 bits.
+        TooManyRunsError: what is needed or damaged is scattered into too many runs of bytes.
         UnknownSelectionError, NothingSelectedError: see `CacheGeometry.select`.
 
     The cost follows the blocks asked about and the bytes written out of place, not the number of blocks.
@@ -59,7 +62,7 @@ def audit_plan(
         (112320, 0, 0)
     """
     block_ids = checked_blocks(geometry, block_ids)
-    _check_plan(plan, geometry)
+    _check_plan(plan, geometry, block_ids)
     views = geometry.select(layers, groups)
     needed = needed_ranges(views, block_ids)
     issued = plan.ranges(block_ids)
@@ -88,7 +91,7 @@ def audit_plan(
     return make_audit(
         geometry, found, by_layer, block_ids, planner=plan.planner, witness="arithmetic", device="none",
         needed_bytes=sum(total(ranges) for ranges in needed.values()),
-        written_bytes=sum(total(ranges) for ranges in issued.values()), pad_allowed=pad_allowed,
+        written_bytes=plan.bytes_per_block * len(block_ids), pad_allowed=pad_allowed,
     )  # fmt: skip
 
 
@@ -111,12 +114,14 @@ def audit_bytes(
         device: torch device of the arena; on "cpu" the kernels run in Triton's interpreter.
         layers, groups: what is to be zeroed, as in `CacheGeometry.select`; a specimen without `layers` plans
             the layers of its era.
-        absorb_pad: for kvzero alone, see `plan_segments`; pad may then be written.
+        absorb_pad: see `plan_segments`; kvzero may then write pad. The old planners know nothing of it, and
+            their pad counts.
 
     Raises:
         UnknownBlockError: an id outside the pool; nothing is written.
-        RedzoneTooLargeError: a specimen would write so far away that no redzone catches it; it is not run.
-        ArenaTooLargeError: the arena does not fit in memory.
+        RedzoneTooLargeError, IntegerRangeError: a specimen would write so far away that no redzone catches it; it
+            is not run.
+        ArenaTooLargeError, RepeatedBytesError: the arena does not fit in memory, or a view cannot be indexed there.
         KvzeroError: whatever the planner itself raises.
 
     Example:
@@ -132,8 +137,8 @@ def audit_bytes(
 
         specimen = specimens.planner(planner)
         plan = specimen.plan(geometry, layers=layers, groups=groups)
-    issued = plan.ranges(block_ids)
-    arena = Arena(geometry, device, redzone_bytes=_redzone_bytes(plan, geometry, issued))
+    _check_plan(plan, geometry, block_ids)
+    arena = Arena(geometry, device, redzone_bytes=_redzone_bytes(plan, geometry, block_ids))
     if planner == "kvzero":
         from .zeroer import BlockZeroer
 
@@ -141,14 +146,14 @@ def audit_bytes(
     elif block_ids:
         specimen.write(plan, arena.storages, block_ids)
     return arena.audit(
-        block_ids, layers=layers, groups=groups, planner=planner, pad_allowed=absorb_pad,
-        written_bytes=sum(total(ranges) for ranges in issued.values()),
+        block_ids, layers=layers, groups=groups, planner=planner,
+        pad_allowed=absorb_pad and planner == "kvzero", written_bytes=plan.bytes_per_block * len(block_ids),
     )  # fmt: skip
 
 
-def _redzone_bytes(plan: Plan, geometry: CacheGeometry, issued: dict[Name, np.ndarray]) -> int:
+def _redzone_bytes(plan: Plan, geometry: CacheGeometry, block_ids: Sequence[int]) -> int:
     """A redzone that holds all that the plan will write outside a storage; the plan says how far that is."""
-    farthest_bytes = 0
+    issued, farthest_bytes = plan.ranges(block_ids), 0
     for storage in geometry.storages:
         ranges = issued[storage.id]
         if len(ranges):
@@ -162,7 +167,7 @@ def _redzone_bytes(plan: Plan, geometry: CacheGeometry, issued: dict[Name, np.nd
     return max(REDZONE_BYTES, 2 * farthest_bytes)
 
 
-def _check_plan(plan: Plan, geometry: CacheGeometry) -> None:
+def _check_plan(plan: Plan, geometry: CacheGeometry, block_ids: Sequence[int]) -> None:
     pairs = {
         "num_blocks": (plan.num_blocks, geometry.num_blocks),
         "storages": (_sizes(plan.storages), _sizes(geometry.storages)),
@@ -172,6 +177,14 @@ def _check_plan(plan: Plan, geometry: CacheGeometry) -> None:
             raise errors.PlanGeometryError(
                 where=geometry.where, plan=plan.name, what=what, plan_value=ours, geometry_value=theirs
             )
+    last = max(block_ids, default=0)
+    for segment in plan.segments:  # a faulty span or stride may reach further than the arithmetic below counts
+        reach = max(segment.block_stride_bytes, segment.start_bytes(last) + segment.span_bytes)
+        if reach > INT64_MAX:
+            raise errors.IntegerRangeError(
+                where=geometry.where, what=f"the reach of a segment of planner {plan.planner}, in bytes",
+                value=reach, limit=INT64_MAX,
+            )  # fmt: skip
 
 
 def _sizes(storages) -> dict[Name, int]:

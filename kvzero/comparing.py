@@ -1,7 +1,4 @@
-"""Comparing memory with what it should hold: from masks of changed bytes to an `Audit`.
-
-`kvzero.arena` holds the memory, `kvzero.audit` chooses the witness; both build on this and it knows neither.
-"""
+"""What every audit needs: block ids as plain integers, and masks as byte ranges."""
 
 from __future__ import annotations
 
@@ -12,63 +9,9 @@ import torch
 
 from . import errors
 from .geometry import CacheGeometry
-from .intervals import as_ranges, total
-from .report import KINDS, Audit, Name, make_audit
+from .intervals import as_ranges
 
 PIECE_BYTES = 1 << 30
-
-
-def judge_arena(
-    arena,
-    block_ids: Sequence[int],
-    *,
-    layers: str | Sequence[str] | None,
-    groups: Sequence[Name] | None,
-    planner: str,
-    written_bytes: int | None,
-    pad_allowed: bool,
-) -> Audit:
-    """Judge what was written into an arena (`kvzero.arena.Arena`); see `Arena.audit` for the arguments."""
-    geometry = arena.geometry
-    block_ids = checked_blocks(geometry, block_ids)
-    views = geometry.select(layers, groups)
-    selected = {view.name for view in views}
-    ids = sorted(set(block_ids))
-    found: dict[str, dict[Name, np.ndarray]] = {kind: {} for kind in ("cleared", *KINDS)}
-    by_layer = {view.name: {"missed_bytes": 0, "stomped_bytes": 0} for view in geometry.layers}
-    needed_bytes = 0
-    for storage in geometry.storages:
-        before, changed, after = arena.changed(storage.id)
-        needed = arena.mark(views, storage.id, ids)
-        missed = needed & (arena.storages[storage.id] != 0)
-        astray = changed & ~needed
-        stomped = torch.zeros_like(astray)
-        if bool(astray.any()):
-            stomped = astray & arena.mark(geometry.layers, storage.id, None)
-        needed_bytes += int(torch.count_nonzero(needed))
-        found["cleared"][storage.id] = mask_ranges(needed & changed)
-        found["stomped"][storage.id] = mask_ranges(stomped)
-        found["missed"][storage.id] = mask_ranges(missed)
-        found["pad"][storage.id] = mask_ranges(astray & ~stomped)
-        front = mask_ranges(before) - arena.redzone_bytes
-        found["overrun"][storage.id] = np.concatenate((front, mask_ranges(after) + storage.nbytes))
-        here = [view for view in geometry.layers if view.storage == storage.id]
-        if bool(missed.any()):
-            for view in here:
-                if view.name in selected:
-                    own = arena.mark([view], storage.id, ids)
-                    by_layer[view.name]["missed_bytes"] = int(torch.count_nonzero(own & missed))
-        if bool(stomped.any()):
-            for view in here:
-                own = arena.mark([view], storage.id, None)
-                by_layer[view.name]["stomped_bytes"] = int(torch.count_nonzero(own & stomped))
-    if written_bytes is None:
-        distinct = (kind for kind in found if kind != "missed")
-        written_bytes = sum(total(ranges) for kind in distinct for ranges in found[kind].values())
-    return make_audit(
-        geometry, found, by_layer, block_ids, planner=planner, witness="bytes", device=str(arena.device),
-        needed_bytes=needed_bytes, written_bytes=written_bytes, pad_allowed=pad_allowed,
-    )  # fmt: skip
 
 
 def checked_blocks(geometry: CacheGeometry, block_ids: Sequence[int]) -> list[int]:

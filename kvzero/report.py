@@ -116,7 +116,35 @@ class Audit:
         return f"<pre>{html.escape(self.text_map())}</pre>"
 
 
-def make_audit(geometry: CacheGeometry, found, by_layer, block_ids, **facts) -> Audit:
+def make_audit(
+    geometry: CacheGeometry,
+    found: dict[str, dict[Name, np.ndarray]],
+    by_layer: dict[str, dict[str, int]],
+    block_ids: Sequence[int],
+    **facts: Any,
+) -> Audit:
+    """The verdict on the byte ranges that a witness found: it counts them and names the first offender.
+
+    Args:
+        geometry: what was audited.
+        found: kind ("cleared" and `KINDS`) to storage id to sorted, disjoint byte ranges, int64 of shape (ranges, 2).
+        by_layer: layer name to `missed_bytes` and `stomped_bytes`.
+        block_ids: the blocks that were to be zeroed.
+        facts: the other fields of `Audit`, as they are.
+
+    Raises:
+        TooManyRunsError: the first offender lies in more blocks than can be listed.
+
+    Example:
+        >>> from kvzero.specimens import named
+        >>> slab = named.geometry("packed-slab-51288")
+        >>> found = {kind: {"slab": np.empty((0, 2), np.int64)} for kind in ("cleared", *KINDS)}
+        >>> found["stomped"]["slab"] = np.array([[149_760, 149_764]])
+        >>> audit = make_audit(slab, found, {}, [0], planner="mine", witness="bytes", device="cpu",
+        ...                    needed_bytes=149_504, written_bytes=149_508)
+        >>> audit.stomped_bytes, audit.first["layer"], audit.first["block"]
+        (4, 'layer.0', 1)
+    """
     counts = {f"{kind}_bytes": sum(total(ranges) for ranges in found[kind].values()) for kind in KINDS}
     blocks = tuple(int(block) for block in block_ids)
     first = _first(geometry, found, set(blocks))

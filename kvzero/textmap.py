@@ -3,14 +3,16 @@ printed."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
 import numpy as np
 
 from .geometry import CacheGeometry
 from .intervals import as_ranges, total, union
 from .ownership import needed_ranges
-from .views import Name
+from .views import INT64_MAX, Name
 
 # Worst first: a cell shows the first of these that any of its bytes is.
 GLYPHS = {
@@ -101,18 +103,19 @@ class _Grid:
         self.row_bytes = sum(widths)
         self.columns = max(1, min(columns, self.row_bytes))
         self.cell_bytes = -(-self.row_bytes // self.columns)
-        edges = np.arange(self.columns + 1) * self.row_bytes // self.columns
+        # In Python's integers: the tracks of a row together may hold more bytes than 64 bits count.
+        edges = [cell * self.row_bytes // self.columns for cell in range(self.columns + 1)]
+        track_edges = list(accumulate(widths, initial=0))
         # Cut the row at every cell edge and every track edge: each piece lies in one cell and one track.
-        track_edges = np.cumsum([0, *widths])
-        cuts = np.unique(np.concatenate((edges, track_edges)))
-        lows = cuts[:-1]
-        self.cell = np.searchsorted(edges, lows, side="right") - 1
-        which = np.searchsorted(track_edges, lows, side="right") - 1
-        starts = np.array([track.start_bytes for track in self.tracks], np.int64)
-        self.stride = np.array([track.stride_bytes for track in self.tracks], np.int64)[which]
-        self.low = starts[which] + lows - track_edges[which]
-        self.high = self.low + np.diff(cuts)
-        self.storage = [self.tracks[index].storage for index in which]
+        pieces = list(pairwise(sorted({*edges, *track_edges})))
+        self.cell = np.array([bisect_right(edges, low) - 1 for low, _ in pieces])
+        which = [bisect_right(track_edges, low) - 1 for low, _ in pieces]
+        homes = [self.tracks[index] for index in which]
+        shifts = [home.start_bytes - track_edges[index] for home, index in zip(homes, which, strict=True)]
+        self.low = np.array([low + shift for (low, _), shift in zip(pieces, shifts, strict=True)], np.int64)
+        self.high = np.array([high + shift for (_, high), shift in zip(pieces, shifts, strict=True)], np.int64)
+        self.stride = np.array([home.stride_bytes for home in homes], np.int64)
+        self.storage = [home.storage for home in homes]
         views = needed_ranges(geometry.layers, [0])
         owned = [self._count(views.get(storage.id), storage.id, 0) for storage in geometry.storages]
         self.live = np.sum(owned, axis=0) > 0
@@ -131,9 +134,9 @@ class _Grid:
 
     def cell_of(self, storage: Name, byte_offset: int, block: int) -> int | None:
         """The cell of a block's row in which a byte lies, if it does."""
-        low = self.low + block * self.stride
+        low, high = self._place(block)
         here = np.array([name == storage for name in self.storage])
-        inside = here & (low <= byte_offset) & (byte_offset < low + self.high - self.low)
+        inside = here & (low <= byte_offset) & (byte_offset < high)
         return int(self.cell[inside][0]) if inside.any() else None
 
     def blocks_of(self, storage: Name, ranges: np.ndarray, limit: int, num_blocks: int) -> list[int]:
@@ -149,13 +152,19 @@ class _Grid:
                 blocks.update(dict.fromkeys(range(first, min(last, first + limit) + 1)))
         return list(blocks)[:limit]
 
+    def _place(self, block: int) -> tuple[np.ndarray, np.ndarray]:
+        """Where each piece of a block's row lies; a row may reach past the storage, but not past 64 bits."""
+        shift = block * self.stride
+        room = INT64_MAX - shift
+        return np.minimum(self.low, room) + shift, np.minimum(self.high, room) + shift
+
     def _count(self, ranges: np.ndarray | None, storage: Name, block: int) -> np.ndarray:
         """How many bytes of the ranges fall into each piece."""
         if ranges is None or len(ranges) == 0:
             return np.zeros(len(self.low), np.int64)
         here = np.array([name == storage for name in self.storage])
-        shift = block * self.stride
-        counts = _below(ranges, self.high + shift) - _below(ranges, self.low + shift)
+        low, high = self._place(block)
+        counts = _below(ranges, high) - _below(ranges, low)
         return np.where(here, counts, 0)
 
 
@@ -214,12 +223,12 @@ def _outside(audit, grid: _Grid) -> list[str]:
             lines.append(f"{edge:>8} {text}  {total(part):,} bytes {where} the {edge} of storage {storage}")
     num_blocks = audit.geometry.num_blocks
     for storage, ranges in audit.ranges["pad"].items():
-        rows = [
+        ends = [
             (track.start_bytes, track.start_bytes + (num_blocks - 1) * track.stride_bytes + track.width_bytes)
             for track in grid.tracks
             if track.storage == storage
         ]
-        apart = _outside_of(ranges, rows)
+        apart = _outside_of(ranges, [(start, min(end, INT64_MAX)) for start, end in ends])
         if apart:
             lines.append(f"{'apart':>8}  {apart:,} bytes of pad written between the rows of storage {storage}")
     return lines

@@ -15,6 +15,7 @@ from strategies import engine_layouts, wild_views
 from kvzero import errors
 from kvzero.arena import Arena
 from kvzero.audit import audit_bytes, audit_plan
+from kvzero.geometry import CacheGeometry
 from kvzero.intervals import as_ranges, total
 from kvzero.ownership import needed_ranges, owned_within, owners_of_byte
 from kvzero.plan import Plan, plan_segments
@@ -191,6 +192,15 @@ def test_absorbed_pad_is_allowed_where_it_was_asked_for():
     assert (measured.ok, measured.pad_bytes) == (True, 192)
 
 
+def test_an_old_planner_is_never_excused_the_pad_it_writes():
+    stated = named.geometry(SLAB).to_dict()
+    stated["engine_segments"] = [
+        {"storage": "slab", "byte_offset": 0, "block_stride_bytes": 149_760, "span_bytes": 149_760}
+    ]
+    audit = audit_bytes(CacheGeometry.from_dict(stated), [3], planner="engine", absorb_pad=True)
+    assert (audit.ok, audit.pad_bytes, audit.missed_bytes, audit.stomped_bytes) == (False, 256, 0, 0)
+
+
 # ---- two witnesses, one verdict ----
 
 
@@ -283,6 +293,115 @@ def test_a_wipe_over_a_million_blocks_is_counted_without_listing_them():
     span_bytes = 7 * 8_192 * 1_000_000 + 8_192
     assert audit.stomped_bytes == 32 * (span_bytes - 8 * 8_192)
     assert (audit.missed_bytes, audit.overrun_bytes) == (0, 0)
+
+
+# ---- sizes that no memory has ----
+
+
+def vast(num_blocks: int, *layers: dict, nbytes: int | None = None) -> CacheGeometry:
+    """Each layer in a storage of its own that ends with it, blocks at dimension 0, bytes as elements."""
+    data = {"name": "vast", "num_blocks": num_blocks, "storages": [], "layers": []}
+    for index, layer in enumerate(layers):
+        view = {"name": f"k{index}", "storage": index, "byte_offset": 0, "itemsize": 1, "block_dim": 0, **layer}
+        steps = zip(view["shape"], view["stride"], strict=True)
+        end = view["byte_offset"] + (sum((size - 1) * step for size, step in steps) + 1) * view["itemsize"]
+        data["storages"].append({"id": index, "nbytes": nbytes or end})
+        data["layers"].append(view)
+    return CacheGeometry.from_dict(data)
+
+
+LONE_PAGE = {"shape": [1, 2**62], "stride": [2**62, 1]}
+
+
+@pytest.mark.parametrize(
+    ("geometry", "needed_bytes"),
+    [
+        (vast(1, LONE_PAGE), 2**62),
+        (vast(1, *[LONE_PAGE] * 5), 5 * 2**62),  # a row that 64 bits cannot count
+        (vast(2, {"shape": [2, 2**61], "stride": [2**62, 1]}, nbytes=2**63 - 1), 2**61),  # the last row ends past them
+        (vast(2, {"shape": [2, 2], "stride": [1, 2**62]}), 2),
+        (vast(2**40, {"shape": [2**40, 2**20], "stride": [2**22, 1]}), 2**20),
+        (vast(4, {"shape": [4, 2**40, 16], "stride": [16, 0, 1]}), 16),
+        (vast(2, {"shape": [2, 2**25, 2**25], "stride": [2**30, 1, 1]}), 2**26 - 1),
+    ],
+)
+def test_the_largest_pages_are_judged_and_drawn_by_arithmetic(geometry, needed_bytes):
+    for block in (0, geometry.num_blocks - 1):
+        audit = audit_plan(plan_segments(geometry), geometry, [block])
+        assert (audit.ok, audit.needed_bytes, audit.written_bytes) == (True, needed_bytes, needed_bytes)
+        rows = [line for line in audit.text_map().splitlines() if line.split()[0].startswith("*")]
+        assert len(rows) == 1 and "#" in rows[0] and "X" not in rows[0]
+
+
+def test_damage_far_up_in_a_vast_storage_is_drawn_where_it_is():
+    geometry = vast(2, {"shape": [2, 2**60], "stride": [2**62, 1]}, nbytes=2**63 - 1)
+    wide = Segment(0, 0, 2**62, 2**62 - 4)
+    plan = Plan("wide", geometry.name, 2, geometry.storages, (wide,), 0)
+    audit = audit_plan(plan, geometry, [1])
+    assert (audit.pad_bytes, audit.overrun_bytes) == (2**62 - 2**60 - 4, 0)
+    assert audit.first["byte_offset"] == 2**62 + 2**60
+    (row,) = [line for line in audit.text_map().splitlines() if line.split()[0] == "*1"]
+    assert row.count("#") == 12 and row.count("~") == 36 and "[~]" in row
+
+
+def test_a_write_beyond_64_bits_is_refused_and_not_wrapped():
+    geometry = vast(2, {"shape": [2, 16], "stride": [2**62, 1]}, nbytes=2**63 - 1)
+    for judge in (
+        lambda: audit_plan(planner("page-per-segment").plan(geometry), geometry, [1]),
+        lambda: audit_bytes(geometry, [1], planner="page-per-segment"),
+    ):
+        with pytest.raises(errors.IntegerRangeError) as caught:
+            judge()
+        assert (caught.value.value, caught.value.limit) == (2**63, 2**63 - 1)
+    assert audit_plan(planner("page-per-segment").plan(geometry), geometry, [0]).pad_bytes == 2**62 - 16
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        {"shape": [4, 2**40, 16], "stride": [16, 0, 1]},
+        {"shape": [4, 2**20, 16], "stride": [16, 0, 1], "itemsize": 2, "byte_offset": 1},
+        {"shape": [4, 8, 8], "stride": [16, 1, 1]},
+    ],
+)
+def test_bytes_named_more_than_once_are_judged_in_memory_too(layer):
+    geometry = vast(4, layer)
+    plan = plan_segments(geometry)
+    same_verdict(audit_plan(plan, geometry, [2]), audit_bytes(geometry, [2]))
+    untouched = Arena(geometry).audit([2])
+    assert untouched.missed_bytes == untouched.needed_bytes > 0
+
+
+def test_blocks_that_all_lie_on_one_page_are_judged_in_memory_too():
+    arena = Arena(vast(2**40, {"shape": [2**40, 16], "stride": [0, 1]}, nbytes=64))
+    arena.storages[0].zero_()
+    assert counts(arena.audit([7])) == {"missed_bytes": 0, "stomped_bytes": 0, "pad_bytes": 48, "overrun_bytes": 0}
+
+
+def test_the_stride_of_a_lone_block_may_be_any_number():
+    geometry = vast(1, {"shape": [1, 16], "stride": [10**40, 1]})
+    same_verdict(audit_plan(plan_segments(geometry), geometry, [0]), audit_bytes(geometry, [0]))
+    arena = Arena(geometry)
+    assert arena.audit([0]).first["owners"] == [["k0", 0]]
+
+
+def test_a_view_that_lies_on_itself_is_not_laid_out_in_memory():
+    geometry = vast(4, {"shape": [4, 2**20, 2**20], "stride": [2**22, 1, 1]})
+    with pytest.raises(errors.RepeatedBytesError) as caught:
+        audit_bytes(geometry, [1])
+    assert (caught.value.named_bytes, caught.value.nbytes) == (2**42, 3 * 2**22 + 2**21 - 1)
+
+
+def test_runs_without_number_are_refused_and_not_listed():
+    scattered = vast(2, {"shape": [2, 2**40], "stride": [2**61, 4]})
+    with pytest.raises(errors.TooManyRunsError) as caught:
+        planner("page-per-segment").plan(scattered)
+    assert caught.value.num_runs == 2**40
+    heaped = vast(2**40, {"shape": [2**40, 16], "stride": [0, 1]})
+    plan = planner("stride-and-span").plan(heaped)
+    short = Plan("short", plan.name, plan.num_blocks, plan.storages, (Segment(0, 0, 0, 12),), 16)
+    with pytest.raises(errors.TooManyRunsError):
+        audit_plan(short, heaped, [1])  # whose page the missed byte is: that of any block
 
 
 # ---- what an audit refuses ----

@@ -12,6 +12,8 @@ from .audit import (
     PlanGeometryError,
     RadiusBlocksError,
     RedzoneTooLargeError,
+    RepeatedBytesError,
+    TooManyRunsError,
     UnknownBlockError,
 )
 from .base import KvzeroError
@@ -126,6 +128,7 @@ __all__ = [
     "RanksError",
     "RedzoneTooLargeError",
     "ReplayRoomError",
+    "RepeatedBytesError",
     "ResizeError",
     "ShapeStrideError",
     "SpanExceedsStrideError",
@@ -136,6 +139,7 @@ __all__ = [
     "StorageSizeError",
     "TensorKindError",
     "TileBytesError",
+    "TooManyRunsError",
     "TooManySegmentsError",
     "UnequalStrideOverlapError",
     "UnevenDistancesError",

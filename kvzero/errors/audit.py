@@ -60,3 +60,23 @@ class ChecksumBytesError(KvzeroError):
         "tile_bytes is {tile_bytes!r}, but a checksum covers a multiple of {word_bytes} bytes, from {word_bytes} to "
         "{most_bytes:,}. Give such a size; a smaller one locates a change more finely."
     )
+
+
+class TooManyRunsError(KvzeroError):
+    """An audit follows a bounded number of separate runs of bytes."""
+
+    rule = "too-many-runs"
+    template = (
+        "{where}: the audit would follow {num_runs} separate runs of bytes, more than {limit}. "
+        "Ask about fewer blocks, or check shape and stride; the innermost dimension should be contiguous."
+    )
+
+
+class RepeatedBytesError(KvzeroError):
+    """In memory a view names each byte about once, or to index it would not end."""
+
+    rule = "repeated-bytes"
+    template = (
+        "{where}: shape and stride name {named_bytes} bytes in a storage of {nbytes}, more than {limit_times} times "
+        "as many, so its elements lie on one another. Check them, or use the arithmetic witness."
+    )
