@@ -196,8 +196,20 @@ def block_ranges(view: LayerView, geometry: CacheGeometry) -> np.ndarray:
         Sorted, disjoint int64 ranges of shape (ranges, 2), as offsets in the storage. Block b owns the same
         ranges, b block strides later.
 
+    Raises:
+        TooManySegmentsError: more than `MAX_RANGES_PER_BLOCK` ranges.
+        SpanExceedsStrideError: a range is longer than the block stride, in a pool of several blocks.
+
     Dimensions are folded from the smallest stride up: a dimension whose stride is at most the run so far
     makes the run longer; any other repeats it.
+
+    Example: K and V apart, each of four tokens.
+        >>> layer = {"name": "k", "storage": 0, "byte_offset": 0, "shape": [2, 3, 4], "stride": [12, 4, 1],
+        ...          "itemsize": 2, "block_dim": 1}
+        >>> geometry = CacheGeometry.from_dict(
+        ...     {"name": "g", "num_blocks": 3, "storages": [{"id": 0, "nbytes": 48}], "layers": [layer]})
+        >>> block_ranges(geometry.layer("k"), geometry).tolist()
+        [[0, 8], [24, 32]]
     """
     run, repeats = view.itemsize, []
     inner = [
