@@ -115,37 +115,37 @@ class _Grid:
         self.low = np.array([low + shift for (low, _), shift in zip(pieces, shifts, strict=True)], np.int64)
         self.high = np.array([high + shift for (_, high), shift in zip(pieces, shifts, strict=True)], np.int64)
         self.stride = np.array([home.stride_bytes for home in homes], np.int64)
-        self.storage = [home.storage for home in homes]
-        views = needed_ranges(geometry.layers, [0])
-        owned = [self._count(views.get(storage.id), storage.id, 0) for storage in geometry.storages]
-        self.live = np.sum(owned, axis=0) > 0
+        found: dict[Name, list[int]] = {storage.id: [] for storage in geometry.storages}
+        for piece, home in enumerate(homes):
+            found[home.storage].append(piece)
+        self.pieces_of = {storage: np.array(places, np.int64) for storage, places in found.items()}
+        self.live = self._met(needed_ranges(geometry.layers, [0]), 0)
 
     def glyphs(self, audit, block: int) -> list[str]:
         """One glyph per cell of a block's row."""
         worst = np.full(self.columns, len(GLYPHS) - 1)
         for rank, kind in reversed(list(enumerate(GLYPHS))[:-1]):
-            if kind == "live":
-                hit = self.live
-            else:
-                counts = [self._count(ranges, storage, block) for storage, ranges in audit.ranges[kind].items()]
-                hit = np.sum(counts, axis=0) > 0
+            hit = self.live if kind == "live" else self._met(audit.ranges[kind], block)
             worst[self.cell[hit]] = rank
         return [list(GLYPHS.values())[rank][0] for rank in worst]
 
     def cell_of(self, storage: Name, byte_offset: int, block: int) -> int | None:
         """The cell of a block's row in which a byte lies, if it does."""
         low, high = self._place(block)
-        here = np.array([name == storage for name in self.storage])
-        inside = here & (low <= byte_offset) & (byte_offset < high)
-        return int(self.cell[inside][0]) if inside.any() else None
+        here = self.pieces_of[storage]
+        inside = here[(low[here] <= byte_offset) & (byte_offset < high[here])]
+        return int(self.cell[inside[0]]) if len(inside) else None
 
     def blocks_of(self, storage: Name, ranges: np.ndarray, limit: int, num_blocks: int) -> list[int]:
         """Some blocks, at most `limit`, in whose rows the ranges lie."""
         blocks: dict[int, None] = {}
-        for track in self.tracks:
+        some = ranges[:limit].tolist()
+        for track in self.tracks if some else ():
+            if len(blocks) >= min(limit, num_blocks):
+                break
             if track.storage != storage:
                 continue
-            for low, high in ranges[:limit].tolist():
+            for low, high in some:
                 step = track.stride_bytes or track.width_bytes  # all blocks on one page: its row is block 0's
                 first = max((low - track.start_bytes) // step, 0)
                 last = min((high - 1 - track.start_bytes) // step, num_blocks - 1)
@@ -158,14 +158,15 @@ class _Grid:
         room = INT64_MAX - shift
         return np.minimum(self.low, room) + shift, np.minimum(self.high, room) + shift
 
-    def _count(self, ranges: np.ndarray | None, storage: Name, block: int) -> np.ndarray:
-        """How many bytes of the ranges fall into each piece."""
-        if ranges is None or len(ranges) == 0:
-            return np.zeros(len(self.low), np.int64)
-        here = np.array([name == storage for name in self.storage])
+    def _met(self, ranges_of: dict[Name, np.ndarray], block: int) -> np.ndarray:
+        """Which pieces of a block's row hold a byte of the ranges."""
         low, high = self._place(block)
-        counts = _below(ranges, high) - _below(ranges, low)
-        return np.where(here, counts, 0)
+        met = np.zeros(len(low), bool)
+        for storage, ranges in ranges_of.items():
+            if len(ranges):
+                here = self.pieces_of[storage]
+                met[here] = _below(ranges, high[here]) > _below(ranges, low[here])
+        return met
 
 
 def _below(ranges: np.ndarray, points: np.ndarray) -> np.ndarray:
@@ -223,6 +224,8 @@ def _outside(audit, grid: _Grid) -> list[str]:
             lines.append(f"{edge:>8} {text}  {total(part):,} bytes {where} the {edge} of storage {storage}")
     num_blocks = audit.geometry.num_blocks
     for storage, ranges in audit.ranges["pad"].items():
+        if len(ranges) == 0:
+            continue
         ends = [
             (track.start_bytes, track.start_bytes + (num_blocks - 1) * track.stride_bytes + track.width_bytes)
             for track in grid.tracks
@@ -235,7 +238,5 @@ def _outside(audit, grid: _Grid) -> list[str]:
 
 
 def _outside_of(ranges: np.ndarray, rows: list[tuple[int, int]]) -> int:
-    if len(ranges) == 0:
-        return 0
     covered = union(as_ranges(rows))
     return total(ranges) - int((_below(ranges, covered[:, 1]) - _below(ranges, covered[:, 0])).sum())
