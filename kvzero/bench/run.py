@@ -15,7 +15,8 @@ import torch
 import triton
 
 from .. import geometries
-from ..errors import DeviceNotAvailableError, KvzeroError
+from ..device import pick_device
+from ..errors import KvzeroError
 from ..geometry import CacheGeometry
 from ..launch import AMD, CUDA, launch_for
 from ..plan import plan_segments
@@ -42,11 +43,9 @@ def run_bench(device: str = "auto") -> dict:
         and `targets`; `not_measured` says what is missing. Times are in seconds or microseconds, as their names say.
 
     Raises:
-        DeviceNotAvailableError: "cuda" was asked for and there is none.
+        DeviceNotAvailableError: the device asked for is not one of these, or not there.
     """
-    on_gpu = torch.cuda.is_available() if device == "auto" else device == "cuda"
-    if on_gpu and not torch.cuda.is_available():
-        raise DeviceNotAvailableError(device=device, available=("auto", "cpu"))
+    on_gpu = pick_device(device) == "cuda"
     report = {
         "conditions": {
             "date": datetime.date.today().isoformat(),

@@ -49,8 +49,8 @@ def run(args: argparse.Namespace) -> int:
     """Runs ``kvzero triage``; returns 0 or 1 by the engine's own plan, or raises a KvzeroError."""
     from kvzero import specimens
     from kvzero.commands.inputs import load_geometry
-    from kvzero.commands.outputs import check_outputs, writable
     from kvzero.errors import NothingToShrinkError
+    from kvzero.outputs import check_outputs, writable
     from kvzero.triage import triage
     from kvzero.triage.shrink import shrink
 
