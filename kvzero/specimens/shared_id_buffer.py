@@ -48,5 +48,5 @@ class SharedIdBuffer:
         self.stream.enqueue_kernel(self._zero, ids)
 
 
-# What it must do: two calls behind a held stream, and the blocks zeroed.
-MUST_DO = {"calls": ([1], [2]), "zeroed": {2}}
+# What it must do: two calls behind a held stream on a pool of blocks 0 to 3, blocks zeroed, blocks left dirty.
+MUST_DO = {"calls": ([1], [2]), "zeroed": {2}, "dirty": {0, 1, 3}}
