@@ -188,6 +188,16 @@ def test_its_figure_marks_what_is_refused():
     assert "CUDA: most programs in a launch: 2,147,483,647" in words
 
 
+def test_a_call_that_is_split_is_drawn_by_its_largest_launch():
+    data = launch_size_data(
+        long_segments=91, long_words=9_344, short_segments=90, short_words=292, blocks=20_000, device="AMD"
+    )
+    kvzero = data.choices[-1]
+    assert (kvzero.launches, kvzero.programs, kvzero.programs_per_launch) == (2, 20_000_000, 16_777_000)
+    words = launch_size_figure(data).words
+    assert "16,777,000 programs" in words and "kvzero, a table of tiles, in 2 launches" in words
+
+
 # ---- layouts ----
 
 

@@ -104,8 +104,8 @@ def tile_knob(rates: Rates, *, layers: int = 61, blocks: int = 512) -> Explorer:
         layers, blocks: as in `tile_data`.
     """
     controls = {
-        "long_bytes": widgets.IntSlider(41_984, 16_384, 65_536, 16, description="longer page, B"),
-        "short_bytes": widgets.IntSlider(8_448, 16, 16_384, 16, description="shorter page, B"),
+        "long_bytes": widgets.IntSlider(41_984, 16_384, 65_536, 4, description="longer page, B"),
+        "short_bytes": widgets.IntSlider(8_448, 16, 16_384, 4, description="shorter page, B"),
     }
 
     def draw(state) -> View:

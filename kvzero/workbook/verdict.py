@@ -227,7 +227,8 @@ class Verdict:
         state = exercise.state()
         self.exercises[state.name] = state
         name = f"exercise “{state.name}”"
-        self.claim(f"{name}: the solution is accepted", measured=state.solution_accepted, expected=True)
+        judged = state.solution_accepted if state.wrong_answers_hinted else "not judged: run the cell above this one"
+        self.claim(f"{name}: the solution is accepted", measured=judged, expected=True)
         self.claim(f"{name}: wrong answers met with a hint", measured=state.wrong_answers_hinted, at_least=1)
 
     def to_dict(self) -> dict[str, Any]:

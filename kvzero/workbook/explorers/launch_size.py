@@ -29,6 +29,7 @@ class Choice:
         programs_per_block, programs: what it asks for in one launch.
         empty_percent: of its programs, those with nothing to write.
         launches: that it is split into; the old ones never split.
+        programs_per_launch: programs of the largest of them.
         first_refused_blocks: the smallest number of blocks that the device refuses, 1 if every call is; None if it
             splits instead.
         refused: whether this call is refused.
@@ -40,6 +41,7 @@ class Choice:
     programs: int
     empty_percent: float
     launches: int
+    programs_per_launch: int
     first_refused_blocks: int | None
     refused: bool
     too_many: str = ""
@@ -131,7 +133,8 @@ def launch_size_data(
     ours = launch_for(plan, blocks, limits)
     kvzero = Choice(
         "kvzero, a table of tiles", ours.programs_per_block, ours.programs,
-        100 * ours.empty_programs_per_block / ours.programs_per_block, ours.launches, None, False,
+        100 * ours.empty_programs_per_block / ours.programs_per_block, ours.launches, ours.grid[0],
+        None, False,
     )  # fmt: skip
     over = smallest.programs - limits.max_programs
     answer = f"No: {over:,} too many." if over > 0 else f"Yes, {-over:,} to spare."
@@ -169,7 +172,7 @@ def _choice(name: str, module, plan: Plan, blocks: int, limits: DeviceLimits, id
         first = 1
         too_many = f"{error.axis_programs:,} programs in its {error.axis}, at most {error.limit_programs:,}"
     empty = 100 * launch.empty_programs_per_block / per_block
-    return Choice(name, per_block, launch.programs, empty, 1, first, blocks >= first, too_many)
+    return Choice(name, per_block, launch.programs, empty, 1, launch.programs, first, blocks >= first, too_many)
 
 
 def _sentence(smallest: Choice, grid: Choice, kvzero: Choice, device: str, blocks: int) -> str:
@@ -199,10 +202,15 @@ def launch_size_figure(data: LaunchSize) -> Figure:
     """Draw the programs of each era's launch against the device's limit, on a logarithmic scale."""
     limit = Limit(f"{data.device}: most programs in a launch", data.limit_programs)
     title = f"{data.sentence}\n{data.inequality}"
-    # The limit that is drawn is one of programs; a dimension that is too long does not show in a bar.
-    names = [f"✗ {choice.name}" if choice.too_many else choice.name for choice in data.choices]
+    # The limit that is drawn is one of programs; a dimension that is too long does not show in a bar. A call that is
+    # split is drawn by its largest launch, since the limit is one of a launch.
+    values = []
+    for choice in data.choices:
+        split = f", in {choice.launches:,} launches" if choice.launches > 1 else ""
+        name = f"✗ {choice.name}" if choice.too_many else f"{choice.name}{split}"
+        values.append((name, choice.programs_per_launch))
     return bars(
-        [(name, choice.programs) for name, choice in zip(names, data.choices, strict=True)],
+        values,
         title,
         unit="programs",
         limits=[limit],
@@ -228,9 +236,9 @@ def launch_size_knob() -> Explorer:
     slider = widgets.IntSlider
     controls = {
         "long_segments": slider(91, 1, 200, description="long pages"),
-        "long_words": slider(9_344, 4, 20_000, 4, description="words in each"),
+        "long_words": slider(9_344, 4, 20_000, 4, description="words in a long one"),
         "short_segments": slider(90, 0, 200, description="short pages"),
-        "short_words": slider(292, 4, 20_000, 4, description="words in each"),
+        "short_words": slider(292, 4, 20_000, 4, description="words in a short one"),
         "blocks": slider(6_870, 1, 20_000, description="blocks"),
         "device": widgets.Dropdown(options=list(DEVICES), value="CUDA", description="device"),
     }

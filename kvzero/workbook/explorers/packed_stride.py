@@ -120,6 +120,8 @@ def packed_stride_data(
     audit = audit_plan(plan, geometry, [block])
     over = span_bytes - step
     answer = f"Yes, with {-over:,} to spare." if over <= 0 else f"No: {_bytes(over)} too many."
+    if span_bytes < page_bytes:
+        answer = f"Yes, but {_bytes(page_bytes - span_bytes)} of each page stay dirty."
     inequality = f"span {span_bytes:,} ≤ page {page_bytes:,} + pad {pad_bytes:,} = {step:,}?  {answer}"
     return PackedStride(
         page_bytes, pad_bytes, layers, num_blocks, block, span_bytes, stride, audit.missed_bytes, audit.pad_bytes,
@@ -168,7 +170,7 @@ def packed_stride_figure(state: PackedStride) -> Figure:
     sheet = Sheet(chart + 1.58)
     sheet.title(title)
     _draw_slab(sheet, state, top, shown)
-    good = "✓" if state.span_bytes <= state.page_bytes + state.pad_bytes else "✗"
+    good = "✓" if state.page_bytes <= state.span_bytes <= state.page_bytes + state.pad_bytes else "✗"
     sheet.text(0.15, chart - 0.35, f"{good}  {state.inequality}", BODY_POINTS + 0.5, bold=True)
     _draw_damage(sheet, state, chart)
     return sheet.finish()
