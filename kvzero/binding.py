@@ -16,7 +16,7 @@ from .errors import (
     StorageSizeError,
     TensorKindError,
 )
-from .geometry import is_dense, kind_of
+from .geometry import bytes_of, is_dense, kind_of
 
 Memory = torch.Tensor | torch.UntypedStorage
 
@@ -123,8 +123,7 @@ def whole_storages(storages, memory: Mapping[object, Memory]) -> dict[object, to
                 where=f"storage {storage.id!r}", given=kind_of(given), expected="a dense tensor or an UntypedStorage"
             )
         if not _is_whole_storage(given, storage.nbytes):
-            untyped = given if isinstance(given, torch.UntypedStorage) else given.untyped_storage()
-            given = torch.empty(0, dtype=torch.uint8, device=untyped.device).set_(untyped)
+            given = bytes_of(given if isinstance(given, torch.UntypedStorage) else given.untyped_storage())
             if given.numel() != storage.nbytes:
                 raise StorageSizeError(storage=storage.id, nbytes=storage.nbytes, given_nbytes=given.numel())
         whole[storage.id] = given

@@ -10,6 +10,7 @@ import torch
 from . import errors
 from .geometry import CacheGeometry
 from .intervals import as_ranges
+from .views import is_integer
 
 PIECE_BYTES = 1 << 30
 
@@ -21,7 +22,7 @@ def checked_blocks(geometry: CacheGeometry, block_ids: Sequence[int]) -> list[in
         raise errors.IdTypeError(given=f"a {type(block_ids).__name__}")
     given = list(given)
     for block in given:
-        if isinstance(block, bool) or not isinstance(block, (int, np.integer)):
+        if not is_integer(block):
             raise errors.IdTypeError(given=f"a {type(block_ids).__name__} that holds a {type(block).__name__}")
     blocks = [int(block) for block in given]
     for block in blocks:

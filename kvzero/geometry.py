@@ -331,12 +331,13 @@ def storage_tensors(tensors: Mapping[str, Any]) -> dict[int, Any]:
     >>> storage_tensors({"layer.0": torch.zeros(8, 4)[2:]})[0].shape
     torch.Size([128])
     """
-    import torch
-
     views = [tensor for _, _, tensor in named_views(tensors)]
     ids = storage_ids(views)
-    whole = {}
-    for tensor in views:
-        storage = tensor.untyped_storage()
-        whole[ids[_address(tensor)]] = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage)
-    return whole
+    return {ids[_address(tensor)]: bytes_of(tensor.untyped_storage()) for tensor in views}
+
+
+def bytes_of(storage: Any) -> Any:
+    """Every byte of an `UntypedStorage`, as a uint8 tensor over the same memory."""
+    import torch
+
+    return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)

@@ -5,11 +5,13 @@ Pure arithmetic on a plan: no memory, no GPU, no torch.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
 
 from .errors import LaunchTooLargeError, NumIdsError, TileBytesError
+from .views import is_integer
 
 # A GPU starts about 1.6 programs a nanosecond (H200), whatever they do: programs that write 4 KiB stay
 # ahead of the memory, shorter ones do not. Longer ones gain nothing. So short pages share a program.
@@ -75,7 +77,7 @@ class Launch:
         tile_bytes: most bytes that one program writes of one block.
         store_width_bytes: alignment that the plan proves, which is the width of the narrowest store.
         programs_per_block: programs that a call with one id has.
-        empty_programs_per_block: those of them that have nothing to write; kvzero's tiles are never empty.
+        empty_programs_per_block: those of them that have nothing to write.
         num_ids: block ids of the call.
         programs: programs in all, over all launches.
         launches: launches that the call is split into.
@@ -143,12 +145,10 @@ def tiling_for(plan, tile_bytes: int | None = None, most_bytes: int | None = Non
     spans = [segment.span_bytes for segment in plan.segments]
     total = sum(spans)
 
-    def programs(step_bytes: int) -> int:
-        return sum(-(-span // step_bytes) for span in spans)
-
     longest = tile_bytes or most_bytes
     if longest is None:
-        few, many = (programs(step_for(plan, size, addresses)) for size in (WIDE_TILE_BYTES, TILE_BYTES))
+        steps = (step_for(plan, size, addresses) for size in (WIDE_TILE_BYTES, TILE_BYTES))
+        few, many = (sum(_tile_counts(spans, step)) for step in steps)
         sparse = total < LEAST_FILLED * TILE_BYTES * many
         longest = WIDE_TILE_BYTES if sparse and few < LEAST_FILLED * many else TILE_BYTES
     tile = LEAST_TILE_BYTES
@@ -157,11 +157,16 @@ def tiling_for(plan, tile_bytes: int | None = None, most_bytes: int | None = Non
     step = step_for(plan, tile, addresses)
     ids = 1
     if tile_bytes is None:
-        mean_bytes = total / programs(step)
+        mean_bytes = total / sum(_tile_counts(spans, step))
         most_ids = min(WIDE_TILE_BYTES // tile, MOST_IDS_PER_PROGRAM)
         while ids * mean_bytes < LEAST_FILLED * TILE_BYTES and ids < most_ids:
             ids *= 2
     return Tiling(tile, step, ids)
+
+
+def _tile_counts(spans_bytes: Sequence[int], step_bytes: int) -> list[int]:
+    """Tiles of each segment; plain integers, since a page may be larger than any table of its tiles could be."""
+    return [-(-span // step_bytes) for span in spans_bytes]
 
 
 def _is_tile(tile_bytes: object) -> bool:
@@ -247,7 +252,7 @@ def tile_rows(plan, step_bytes: int) -> np.ndarray:
         [[0, 0, 4096, 1], [0, 4096, 904, 2]]
     """
     spans = np.array([segment.span_bytes for segment in plan.segments], dtype=np.int64)
-    counts = -(-spans // step_bytes)
+    counts = np.array(_tile_counts(spans.tolist(), step_bytes), dtype=np.int64)
     segment = np.repeat(np.arange(len(spans)), counts)
     first_row = np.repeat(np.cumsum(counts) - counts, counts)
     offset = (np.arange(len(segment)) - first_row) * step_bytes
@@ -269,7 +274,7 @@ def ids_per_launch(programs_per_block: int, limits: DeviceLimits = CUDA, ids_per
 
 def checked_num_ids(num_ids: object) -> int:
     """A number of ids as an int; raises `NumIdsError` if it is not a whole number, 0 or more."""
-    if isinstance(num_ids, bool) or not isinstance(num_ids, (int, np.integer)) or num_ids < 0:
+    if not is_integer(num_ids) or num_ids < 0:
         raise NumIdsError(num_ids=num_ids)
     return int(num_ids)
 
@@ -297,15 +302,18 @@ def launch_for(plan, num_ids: int | None = None, limits: DeviceLimits = CUDA, ti
     """
     num_ids = plan.num_blocks if num_ids is None else checked_num_ids(num_ids)
     tiling = tiling_for(plan, tile_bytes)
-    # As many as `tile_rows` has rows, without the rows: a page may be larger than this machine's memory.
-    per_block = sum(-(-segment.span_bytes // tiling.step_bytes) for segment in plan.segments)
+    spans = [segment.span_bytes for segment in plan.segments]
+    counts = _tile_counts(spans, tiling.step_bytes)
+    per_block = sum(counts)
+    # A segment's last tile is the one that could begin where nothing is left to write.
+    lasts = [span - (count - 1) * tiling.step_bytes for span, count in zip(spans, counts, strict=True)]
     batch = tiling.ids_per_program
     fits = ids_per_launch(per_block, limits, batch)
     return Launch(
         tile_bytes=tiling.tile_bytes,
         store_width_bytes=plan.alignment_bytes,
         programs_per_block=per_block,
-        empty_programs_per_block=0,
+        empty_programs_per_block=sum(last <= 0 for last in lasts),
         num_ids=num_ids,
         programs=per_block * -(-num_ids // batch),
         launches=-(-num_ids // fits),

@@ -28,7 +28,7 @@ from .comparing import checked_blocks
 from .geometry import CacheGeometry
 from .intervals import as_ranges, subtract, total, union
 from .ownership import needed_ranges, owned_within, owners_of_byte
-from .views import Name
+from .views import Name, is_integer
 
 WORD_BYTES = 8
 CHUNK_BYTES = 32 << 20  # the sums need up to four temporaries of this size
@@ -134,9 +134,9 @@ def audit_live(
         (True, 2048, 0, 8192)
     """
     blocks = sorted(set(checked_blocks(geometry, block_ids)))
-    if radius_blocks is not None and not (_is_integer(radius_blocks) and radius_blocks >= 0):
+    if radius_blocks is not None and not (is_integer(radius_blocks) and radius_blocks >= 0):
         raise errors.RadiusBlocksError(radius_blocks=radius_blocks)
-    if not (_is_integer(tile_bytes) and WORD_BYTES <= tile_bytes <= CHUNK_BYTES and tile_bytes % WORD_BYTES == 0):
+    if not (is_integer(tile_bytes) and WORD_BYTES <= tile_bytes <= CHUNK_BYTES and tile_bytes % WORD_BYTES == 0):
         raise errors.ChecksumBytesError(tile_bytes=tile_bytes, word_bytes=WORD_BYTES, most_bytes=CHUNK_BYTES)
     memory = whole_storages(geometry.storages, storages)
     own = needed_ranges(geometry.select(), blocks)
@@ -163,10 +163,6 @@ def audit_live(
         tile_bytes=tile_bytes,
         pause_seconds=time.perf_counter() - start,
     )
-
-
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 def _synchronize(memory: Mapping[Name, torch.Tensor]) -> None:

@@ -5,10 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
+from numbers import Integral
 from typing import Any
 
 INT64_MAX = 2**63 - 1
 Name = int | str
+
+
+def is_integer(value: object) -> bool:
+    """Whether this is a whole number of Python or NumPy; True and False are none.
+
+    >>> is_integer(3), is_integer(3.0), is_integer(True)
+    (True, False, False)
+    """
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from site_check import site_problems
 
+from kvzero.device import pick_device
 from kvzero.workbook import site
-from kvzero.workbook.environment import pick_device
 from kvzero.workbook.runner import failure_text, files_beside, run_notebook
 
 NOTEBOOKS = sorted((Path(__file__).parent.parent / "notebooks").glob("*.ipynb"))

@@ -15,12 +15,13 @@ from ..launch import AMD, CUDA
 from ..ownership import owned_within, owners_of_byte
 from ..plan import Plan
 from ..report import Audit
-from ..views import Segment
+from ..views import LayerView, Name, Segment
 
 ENGINE = "engine"
-# Scanned one by one: in a small pool the smallest block id is then exact whatever the strides; and in a larger one
-# where a segment's stride is not that of the views, so that every block may go wrong in a way of its own.
-SCANNED_BLOCKS, SCANNED_WHILE_DRIFTING = 16, 1_024
+# A pool of so many blocks is scanned whole: the smallest block id is then exact whatever the strides.
+SCANNED_BLOCKS = 16
+# So many are scanned where a segment's stride is not that of the views: each may go wrong in a way of its own.
+SCANNED_WHILE_DRIFTING = 1_024
 BYTE_FAULTS = ("overrun", "stomped", "missed", "pad")
 
 
@@ -159,28 +160,30 @@ def telling_blocks(plan: Plan, geometry: CacheGeometry) -> list[int]:
     than the views drifts over them: then the first 1,024 blocks are scanned, and of a larger pool the last as well.
     """
     last = geometry.num_blocks - 1
-    drifting = any(_drifts(segment, geometry) for segment in plan.segments)
-    scanned = SCANNED_WHILE_DRIFTING if drifting else SCANNED_BLOCKS
-    if last < scanned:
+    if last < SCANNED_BLOCKS:
         return list(range(last + 1))
+    views: dict[Name, list[LayerView]] = {storage.id: [] for storage in geometry.storages}
+    for view in geometry.layers:
+        views[view.storage].append(view)
+    drifting = any(_drifts(segment, views[segment.storage], last) for segment in plan.segments)
+    scanned = range(min(SCANNED_WHILE_DRIFTING, last) if drifting else 2)
     sizes = {storage.id: storage.nbytes for storage in geometry.storages}
-    blocks, leaving = {*range(scanned if drifting else 2), last}, last
+    leaving = last
     for segment in plan.segments:
         room = sizes[segment.storage] - segment.base_bytes - segment.span_bytes
         if segment.block_stride_bytes and room < last * segment.block_stride_bytes:
             leaving = min(leaving, max(room // segment.block_stride_bytes + 1, 0))
-    return sorted({*blocks, leaving})
+    return sorted({*scanned, leaving, last})
 
 
-def _drifts(segment: Segment, geometry: CacheGeometry) -> bool:
-    """Whether a segment meets, in any block, a view of another block stride."""
-    end_bytes = segment.start_bytes(geometry.num_blocks - 1) + segment.span_bytes
+def _drifts(segment: Segment, views: Iterable[LayerView], last: int) -> bool:
+    """Whether a segment meets, in any block up to the last, a view of its storage with another block stride."""
+    end_bytes = segment.start_bytes(last) + segment.span_bytes
     return any(
-        view.storage == segment.storage
-        and view.block_stride_bytes != segment.block_stride_bytes
+        view.block_stride_bytes != segment.block_stride_bytes
         and view.byte_offset < end_bytes
         and segment.base_bytes < view.end_bytes
-        for view in geometry.layers
+        for view in views
     )
 
 

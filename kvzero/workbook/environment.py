@@ -1,4 +1,4 @@
-"""Which device a notebook runs on, and the card that tells a reader what its numbers were made with."""
+"""The card that tells a reader what the numbers of a notebook were made with."""
 
 from __future__ import annotations
 
@@ -9,9 +9,6 @@ from dataclasses import dataclass
 from importlib.metadata import version
 
 from kvzero import __version__
-from kvzero.device import pick_device
-
-__all__ = ["EnvironmentCard", "environment_card", "pick_device"]
 
 
 @dataclass(frozen=True)
@@ -46,7 +43,7 @@ def environment_card(device: str) -> EnvironmentCard:
     """Describes the machine and the versions in one line.
 
     Args:
-        device: what ``pick_device`` returned.
+        device: what ``kvzero.device.pick_device`` returned.
 
     Returns:
         The card; it shows itself as text and HTML.

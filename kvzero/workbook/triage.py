@@ -18,6 +18,7 @@ from ..report import Audit
 from ..resize import with_num_blocks
 from ..triage import MERGED, Triage
 from ..triage.judging import ENGINE, Finding
+from ..triage.words import LINE_LETTERS
 from .exercise import Judgement, accepted, hint
 from .explorers.base import Explorer, View
 from .explorers.layout import layout_data
@@ -28,7 +29,6 @@ CACHES_HEADER = ("cache", "layers", "group", "spec", "page (bytes)", "block stri
 # The interpreter runs about a thousand programs a second.
 MOST_INTERPRETED_PROGRAMS = 8_000
 LONGEST_JSON = 6_000
-LINE_LETTERS = 100  # a page shows so many without cutting them
 
 
 def caches_table(geometry: CacheGeometry) -> tuple[Sequence[str], list[list[Any]]]:
