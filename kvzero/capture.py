@@ -19,12 +19,13 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from . import errors
-from .geometry import CacheGeometry, named_views, storage_tensors
+from .geometry import CacheGeometry, named_views, same_device, storage_tensors
+from .reading import check_strided_kernel_blocks
 
 
 def capture(
@@ -44,7 +45,7 @@ def capture(
         path: file to write, or None to write none; "{rank}" in it becomes the rank of this process.
         name: name of the geometry.
         engine: name and version of the engine, for the report.
-        options: `block_dim`, `kernel_blocks_per_block`, `groups` and `not_zeroed`, as in
+        options: `block_dim`, `kernel_blocks_per_block`, `groups`, `not_zeroed`, `device` and `layer_facts`, as in
             `CacheGeometry.from_tensors`.
 
     Raises:
@@ -115,13 +116,17 @@ def vllm_fields(worker: Any) -> dict[str, Any]:
 
 @dataclass
 class EngineCaches:
-    """What the caches of an engine look like: tensors by layer, and the facts that go with each layer."""
+    """What the caches of an engine look like: tensors by layer, and the facts that go with each layer.
+
+    Tensors on another device than `device` stay out of `tensors`; `elsewhere` names them, with their devices.
+    """
 
     num_blocks: int
     tensors: dict[str, Any] = field(default_factory=dict)
     facts: dict[str, dict[str, Any]] = field(default_factory=dict)
     groups: dict[str, int] = field(default_factory=dict)
     not_zeroed: list[str] = field(default_factory=list)
+    elsewhere: dict[str, str] = field(default_factory=dict)
     block_dim: int | None = None
 
     def geometry(self, engine: str = "") -> CacheGeometry:
@@ -132,14 +137,14 @@ class EngineCaches:
             block_dim=self.block_dim,
             groups=self.groups,
             not_zeroed=self.not_zeroed,
+            layer_facts=self.facts,
             name="live",
         )
-        layer_of = {view: layer for layer, view, _ in named_views(self.tensors)}
-        data = geometry.to_dict()
-        for record in data["layers"]:
-            record.update(self.facts[layer_of[record["name"]]])
-        data["engine"] = engine
-        return CacheGeometry.from_dict(data)
+        extra = {**geometry.extra}
+        if self.elsewhere:
+            device = next(str(tensor.device) for _, _, tensor in named_views(self.tensors))
+            extra |= {"device": device, "views_on_other_devices": self.elsewhere}
+        return replace(geometry, engine=engine, source="", extra=extra)
 
     def storages(self) -> dict[int, Any]:
         """The storages under the tensors, whole, by the ids of `geometry()`."""
@@ -157,7 +162,7 @@ def read_vllm_groups(
     """Collect the cache tensors behind vLLM's attention groups, by the names of the fields alone.
 
     Args:
-        device: device of the caches; tensors on another kind of device are left out. None takes all.
+        device: device of the pool; layers on another device are left out and named in the geometry. None takes all.
         attn_groups_iter: objects with `kv_cache_group_id`, `layer_names`, `kv_cache_spec`, and since September 2026
             `kernel_block_size` and `kernel_block_stride`.
         kernel_block_sizes: tokens of a kernel block, by group id; groups beyond it have no cache.
@@ -181,16 +186,22 @@ def read_vllm_groups(
             if layer in skipped or layer not in static_forward_context:
                 continue
             cache = _tensors_of(_field(static_forward_context[layer], "kv_cache"))
-            if not cache or (device is not None and cache[0].device.type != _device_type(device)):
+            if not cache:
                 continue
-            facts = _spec_facts(spec, kernel_block_sizes[group_id])
+            if device is not None and not all(same_device(tensor.device, device) for tensor in cache):
+                caches.elsewhere[layer] = ", ".join(sorted({str(tensor.device) for tensor in cache}))
+                continue
+            kernel_tokens = kernel_block_sizes[group_id]
+            if getattr(group, "kernel_block_stride", 0):
+                kernel_tokens = group.kernel_block_size
+            facts = _spec_facts(spec, kernel_tokens)
             if getattr(group, "kernel_block_stride", 0):
                 facts["bound_view"] = {
                     "shape": list(cache[0].shape),
                     "stride": list(cache[0].stride()),
                     "kernel_block_stride": group.kernel_block_stride,
                 }
-                cache = [_by_manager_block(tensor, group, num_blocks) for tensor in cache]
+                cache = [_by_manager_block(tensor, group, num_blocks, f"layer {layer}") for tensor in cache]
             caches.tensors[layer] = cache[0] if len(cache) == 1 else tuple(cache)
             caches.facts[layer], caches.groups[layer] = facts, group_id
             if not is_attention:
@@ -198,10 +209,13 @@ def read_vllm_groups(
     return caches
 
 
-def _by_manager_block(cache: Any, group: Any, num_blocks: int) -> Any:
+def _by_manager_block(cache: Any, group: Any, num_blocks: int, where: str) -> Any:
     """A view by block over a view by strided kernel blocks: the same memory, seen as the pool counts it."""
-    ratio = group.kv_cache_spec.block_size // group.kernel_block_size
+    tokens, kernel_tokens = group.kv_cache_spec.block_size, group.kernel_block_size
+    ratio = tokens // kernel_tokens
     shape, stride = cache.shape, cache.stride()
+    stated = {f"block_size {tokens} / kernel_block_size {kernel_tokens}": ratio}
+    check_strided_kernel_blocks(shape, group.kernel_block_stride, num_blocks, stated, where)
     return cache.as_strided(
         (num_blocks, *shape[1:-2], shape[-2] * ratio, shape[-1]),
         (stride[0] * group.kernel_block_stride, *stride[1:]),
@@ -266,10 +280,6 @@ def _tensors_of(cache: Any) -> list[Any]:
     if isinstance(cache, (list, tuple)):
         return [tensor for item in cache for tensor in _tensors_of(item)]
     return [cache] if hasattr(cache, "untyped_storage") and cache.numel() else []
-
-
-def _device_type(device: Any) -> str:
-    return getattr(device, "type", None) or str(device).split(":")[0]
 
 
 def _as_list(entry: Any) -> list[Any]:

@@ -89,6 +89,8 @@ class CacheGeometry:
         kernel_blocks_per_block: int | Mapping[str, int] | None = None,
         groups: Mapping[str, Name] | None = None,
         not_zeroed: Iterable[str] = (),
+        device: Any = None,
+        layer_facts: Mapping[str, Mapping[str, Any]] | None = None,
         name: str = "live",
     ) -> CacheGeometry:
         """Describe live torch tensors, on any device; nothing is copied and nothing is launched.
@@ -98,13 +100,20 @@ class CacheGeometry:
                 views named "layer#0", "layer#1" and so on. Tensors of one allocation share a storage.
             num_blocks: blocks in the pool.
             block_dim: the dimension that counts blocks, for all or by layer or view name; found if it is clear.
-            kernel_blocks_per_block: kernel blocks in a block, for all or by name; found if `block_dim` is stated.
+            kernel_blocks_per_block: kernel blocks in a block, for all or by name. May be omitted if the block
+                dimensions of all views have the same size, or exactly `num_blocks` entries.
             groups: cache group by layer or view name; group 0 if absent.
             not_zeroed: layers that a fresh block leaves alone (recurrent state).
+            device: device of the pool, such as "cuda:0"; needed only if the tensors lie on several. Tensors on
+                other devices are left out and listed in `extra["views_on_other_devices"]` and in the file.
+            layer_facts: further keys of `from_dict` by layer or view name, such as `manager_block_size` and
+                `kernel_block_size`; they are compared with the tensors.
             name: name of the geometry.
 
         Raises:
             AmbiguousBlockDimError, BlockDimNotFoundError: the block dimension must be stated.
+            KernelBlocksError, UnstatedKernelBlocksError: a view holds more blocks than the pool has.
+            StorageDeviceError: the tensors lie on several devices, and `device` names none of them.
             TensorKindError: not a mapping of dense tensors, or a layer of none.
             StorageAliasError: two tensors share bytes, but not an allocation that torch knows of.
             UnknownSelectionError: an option names a layer that is not there.
@@ -137,11 +146,12 @@ class CacheGeometry:
                 )
         left_alone = {not_zeroed} if isinstance(not_zeroed, str) else set(not_zeroed)
         known = [*dict.fromkeys(each for layer, view, _ in views for each in (layer, view))]
-        for option in (block_dim, kernel_blocks_per_block, groups, left_alone):
+        for option in (block_dim, kernel_blocks_per_block, groups, layer_facts, left_alone):
             for unknown in option if isinstance(option, (Mapping, set)) else ():
                 if unknown not in known:
                     raise errors.UnknownSelectionError(where=name, kind="layer", name=unknown, known=known)
         ids = storage_ids(tensor for _, _, tensor in views)
+        views, elsewhere = _on_one_device(views, device, name)
 
         def chosen(option, view: str, layer: str):
             return option.get(view, option.get(layer)) if isinstance(option, Mapping) else option
@@ -160,12 +170,15 @@ class CacheGeometry:
                 "zeroed_by_engine": layer not in left_alone and view not in left_alone,
                 "block_dim": chosen(block_dim, view, layer),
                 "kernel_blocks_per_block": chosen(kernel_blocks_per_block, view, layer),
+                **(chosen(layer_facts or {}, view, layer) or {}),
             }
             layers.append({key: value for key, value in record.items() if value is not None})
         sizes = {_address(tensor): tensor.untyped_storage().nbytes() for _, _, tensor in views}
         _check_apart(views)
-        storages = [{"id": ids[address], "nbytes": sizes[address]} for address in ids]
+        storages = [{"id": ids[address], "nbytes": nbytes} for address, nbytes in sizes.items()]
         data = {"name": name, "num_blocks": num_blocks, "storages": storages, "layers": layers}
+        if elsewhere:
+            data |= {"device": str(views[0][2].device), "views_on_other_devices": elsewhere}
         return cls.from_dict(data, source=name)
 
     def to_dict(self) -> dict[str, Any]:
@@ -277,6 +290,31 @@ def named_views(tensors: Mapping[str, Any]):
                 yield layer, f"{layer}#{index}", tensor
         else:
             yield layer, layer, value
+
+
+def _on_one_device(views: list, device: Any, where: str) -> tuple[list, dict[str, str]]:
+    """Split the views into those of the pool's device and the names and devices of all others."""
+    wanted = views[0][2].device if device is None and views else device
+    own = [each for each in views if same_device(each[2].device, wanted)]
+    elsewhere = {view: str(tensor.device) for _, view, tensor in views if not same_device(tensor.device, wanted)}
+    if elsewhere and (device is None or not own):
+        view = next(iter(elsewhere))
+        raise errors.StorageDeviceError(
+            what=f"{where}, layer {view}", device=elsewhere[view],
+            expected=f"{wanted}, the pool's device; state device=, and views on other devices are left out and named",
+        )  # fmt: skip
+    return own, elsewhere
+
+
+def same_device(actual: Any, wanted: Any) -> bool:
+    """Whether a tensor's device is the wanted one; "cuda" without an index stands for every GPU.
+
+    >>> import torch
+    >>> same_device(torch.device("cuda:1"), "cuda"), same_device(torch.device("cuda:1"), "cuda:0")
+    (True, False)
+    """
+    kind, _, index = str(wanted).partition(":")
+    return actual.type == kind and (not index or actual.index is None or str(actual.index) == index)
 
 
 def is_dense(memory: Any) -> bool:

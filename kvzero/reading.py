@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -56,13 +56,17 @@ def read_geometry(data: Any, source: str = "") -> dict[str, Any]:
         if storage.id in storages:
             raise errors.DuplicateNameError(where=where, kind="storage", name=storage.id)
         storages[storage.id] = storage
-    layers = {}
+    layers: dict[str, LayerView] = {}
+    unstated = set()
     for index, record in enumerate(_records(data, "layers", where)):
         label = record.get("name", f"number {index}") if isinstance(record, Mapping) else f"number {index}"
-        view = _layer(record, f"{where}, layer {label}", num_blocks, storages)
+        view, ratio_is_stated = _layer(record, f"{where}, layer {label}", num_blocks, storages)
         if view.name in layers:
             raise errors.DuplicateNameError(where=where, kind="layer", name=view.name)
         layers[view.name] = view
+        if not ratio_is_stated:
+            unstated.add(view.name)
+    _check_unstated_ratios(layers, unstated, num_blocks, where)
     segments = tuple(
         _segment(record, f"{where}, engine segment number {index}", num_blocks, storages)
         for index, record in enumerate(_records({"engine_segments": [], **data}, "engine_segments", where))
@@ -97,41 +101,46 @@ def _segment(record: Any, where: str, num_blocks: int, storages: Mapping) -> Seg
     return Segment(_known_storage(record, where, storages).id, *numbers)
 
 
-def _layer(record: Any, where: str, num_blocks: int, storages: Mapping) -> LayerView:
+def _layer(record: Any, where: str, num_blocks: int, storages: Mapping) -> tuple[LayerView, bool]:
+    """The view of a record, and whether the record states how many kernel blocks make up a block."""
     _object(record, where)
     name = _text(record, "name", where)
     storage = _known_storage(record, where, storages)
     shape, stride = _sizes(record, "shape", where, least=1), _sizes(record, "stride", where, least=None)
+    _check_strides(shape, stride, where)
     block_dim = _integer(record, "block_dim", where, least=0) if "block_dim" in record else None
-    per_block, stated = None, None
     extra = {key: value for key, value in record.items() if key not in LAYER_KEYS}
-    if "kernel_blocks_per_block" in record:
-        stated = per_block = _integer(record, "kernel_blocks_per_block", where, least=1)
-    elif "manager_block_size" in record and "kernel_block_size" in record:
-        tokens = _integer(record, "manager_block_size", where, least=1)
-        kernel_tokens = _integer(record, "kernel_block_size", where, least=1)
-        stated = per_block = tokens // kernel_tokens if tokens % kernel_tokens == 0 else None
-    if "kernel_block_stride" in record and _integer(record, "kernel_block_stride", where, least=0) > 0:
+    ratios = _stated_ratios(record, where)
+    kernel_stride = _integer({"kernel_block_stride": 0, **record}, "kernel_block_stride", where, least=0)
+    if kernel_stride > 0:
         # The bound view skips over other layers' kernel blocks; the view by block is the same memory.
-        kernel_stride = extra.pop("kernel_block_stride")
+        check_strided_kernel_blocks(shape, kernel_stride, num_blocks, ratios, where)
+        del extra["kernel_block_stride"]
         extra["bound_view"] = {"shape": [*shape], "stride": [*stride], "kernel_block_stride": kernel_stride}
         shape = _sizes(record, "manager_view_shape", where, least=1)
+        block_stride = stride[0] * kernel_stride
         stride = _sizes(record, "manager_view_stride", where, least=None)
-        block_dim, per_block, stated = 0, 1, record.get("kernel_blocks_per_block")
+        _check_strides(shape, stride, where)
+        if stride[0] != block_stride and num_blocks > 1:
+            expected = f"a list that starts with {block_stride}: stride[0] x kernel_block_stride {kernel_stride}"
+            raise errors.WrongTypeError(where=where, key="manager_view_stride", value=[*stride], expected=expected)
+        block_dim, ratios = 0, {"kernel_block_stride, which gives a view by block,": 1}
+    elif "bound_view" in record:  # written by `to_dict`: the view is by block, the token sizes are the bound view's
+        ratios = {key: ratio for key, ratio in ratios.items() if key == "kernel_blocks_per_block"}
     elif block_dim is None and "manager_view_shape" in record:
         block_dim = 0  # the dump binds views with blocks at dimension 0, and says so by this key
-    _check_strides(shape, stride, where)
-    block_dim = find_block_dim(shape, stride, num_blocks, per_block, block_dim, where)
+    block_dim = find_block_dim(shape, stride, num_blocks, ratios, block_dim, where)
     if shape[block_dim] % num_blocks:
         raise errors.BlockCountError(
             where=where, block_dim=block_dim, shape=shape, size=shape[block_dim], num_blocks=num_blocks
         )
     found = shape[block_dim] // num_blocks
-    if stated not in (None, found):
-        raise errors.KernelBlocksError(
-            where=where, kernel_blocks_per_block=found, stated_kernel_blocks_per_block=stated,
-            shape=shape, num_blocks=num_blocks,
-        )  # fmt: skip
+    for source, ratio in ratios.items():
+        if ratio != found:
+            raise errors.KernelBlocksError(
+                where=where, kernel_blocks_per_block=found, stated_kernel_blocks_per_block=ratio, source=source,
+                block_dim=block_dim, shape=shape, num_blocks=num_blocks,
+            )  # fmt: skip
     itemsize = _integer(record, "itemsize", where, least=1)
     dtype = _text(record, "dtype", where, default="")
     if DTYPE_BYTES.get(dtype, itemsize) != itemsize:
@@ -157,8 +166,70 @@ def _layer(record: Any, where: str, num_blocks: int, storages: Mapping) -> Layer
         spec_kind=spec_kind,
         extra=extra,
     )
+    for key in ("page_size_bytes", "unpadded_page_size_bytes"):
+        if key in record and view.page_bytes > _integer(record, key, where, least=0):
+            raise errors.PageSizeError(
+                where=where, page_bytes=view.page_bytes, key=key, stated_bytes=record[key], block_dim=block_dim,
+                shape=shape, num_blocks=num_blocks,
+            )  # fmt: skip
     _check_inside(view, storage, num_blocks, where)
-    return view
+    return view, bool(ratios)
+
+
+def _stated_ratios(record: Mapping, where: str) -> dict[str, int]:
+    """Kernel blocks per block as the record states them, by the keys that do so."""
+    ratios = {}
+    if "kernel_blocks_per_block" in record:
+        ratios["kernel_blocks_per_block"] = _integer(record, "kernel_blocks_per_block", where, least=1)
+    if "manager_block_size" in record and "kernel_block_size" in record:
+        tokens = _integer(record, "manager_block_size", where, least=1)
+        kernel_tokens = _integer(record, "kernel_block_size", where, least=1)
+        if tokens % kernel_tokens:
+            expected = f"a divisor of manager_block_size, {tokens}"
+            raise errors.WrongTypeError(where=where, key="kernel_block_size", value=kernel_tokens, expected=expected)
+        ratios[f"manager_block_size {tokens} / kernel_block_size {kernel_tokens}"] = tokens // kernel_tokens
+    return ratios
+
+
+def check_strided_kernel_blocks(
+    shape: Sequence[int], kernel_block_stride: int, num_blocks: int, ratios: Mapping[str, int], where: str
+) -> None:
+    """Compare a bound view of strided kernel blocks with the pool's blocks and the stated ratios.
+
+    Args:
+        shape: sizes of the bound view; dimension 0 counts kernel blocks, those of other layers between them included.
+        kernel_block_stride: indices of dimension 0 from one block to the next.
+        num_blocks: blocks in the pool.
+        ratios: kernel blocks per block, by the keys that state them.
+        where: file and layer, for messages.
+
+    Raises:
+        KernelBlocksError: the view does not hold `num_blocks` blocks of the stated number of kernel blocks.
+
+    >>> check_strided_kernel_blocks((5 * 328 + 2, 64, 132), 328, 6, {"kernel_blocks_per_block": 2}, "k")
+    """
+    found = shape[0] - (num_blocks - 1) * kernel_block_stride
+    ratios = ratios or {"kernel_block_stride, at the least,": min(max(found, 1), kernel_block_stride)}
+    for source, ratio in ratios.items():
+        if ratio != found:
+            raise errors.KernelBlocksError(
+                where=where, kernel_blocks_per_block=found, stated_kernel_blocks_per_block=ratio, source=source,
+                block_dim=0, shape=tuple(shape), num_blocks=num_blocks,
+            )  # fmt: skip
+
+
+def _check_unstated_ratios(views: Mapping[str, LayerView], unstated: set[str], num_blocks: int, where: str) -> None:
+    """Refuse kernel blocks that follow from a multiple of `num_blocks` alone, unless every view has that multiple."""
+    by_ratio = {view.kernel_blocks_per_block: view for view in views.values()}
+    for view in views.values() if len(by_ratio) > 1 else ():
+        ratio = view.kernel_blocks_per_block
+        if view.name in unstated and ratio > 1:
+            other = next(each for other_ratio, each in by_ratio.items() if other_ratio != ratio)
+            raise errors.UnstatedKernelBlocksError(
+                where=f"{where}, layer {view.name}", block_dim=view.block_dim, shape=view.shape,
+                size=view.shape[view.block_dim], kernel_blocks_per_block=ratio, num_blocks=num_blocks,
+                other_layer=other.name, other_size=other.shape[other.block_dim],
+            )  # fmt: skip
 
 
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -170,51 +241,66 @@ def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return data
 
 
-def find_block_dim(shape, stride, num_blocks: int, per_block: int | None, stated: int | None, where: str) -> int:
-    """The dimension that counts blocks: as stated, or found if only one can be it.
+def find_block_dim(
+    shape: Sequence[int],
+    stride: Sequence[int],
+    num_blocks: int,
+    ratios: Mapping[str, int],
+    stated: int | None,
+    where: str,
+) -> int:
+    """Return the dimension that counts blocks: the stated one, or the only one that can.
 
     Args:
         shape, stride: sizes, and strides in elements.
         num_blocks: blocks in the pool.
-        per_block: kernel blocks in a block where known; then the dimension has exactly that many per block.
+        ratios: kernel blocks per block, by the keys that state them; the first one decides.
         stated: the dimension as stated, or None.
         where: file and layer, for messages.
 
     Raises:
-        AmbiguousBlockDimError: several dimensions could be it.
-        BlockDimNotFoundError: none can be it.
+        AmbiguousBlockDimError: several dimensions fit.
+        BlockDimNotFoundError: no dimension fits.
 
-    Without `per_block` it is a dimension of exactly `num_blocks`, or the outermost one in memory if that is a
-    multiple (kernel blocks). With one block every choice gives the same bytes.
+    With a stated ratio, a dimension fits if it has exactly `num_blocks * ratio` entries. Without one, a dimension of
+    exactly `num_blocks` fits, and so does the outermost dimension in memory that is a multiple of `num_blocks`; alone,
+    that multiple is accepted only if nothing but dimensions of size 1 lies outside it. (Where no dimension has the
+    stated size, the multiple is returned too, so that the caller can report both ratios.) In a pool of one block every
+    choice gives the same bytes.
 
-    >>> find_block_dim((2, 100, 16, 8, 128), (1638400, 16384, 1024, 128, 1), 100, None, None, "k")
+    >>> find_block_dim((2, 100, 16, 8, 128), (1638400, 16384, 1024, 128, 1), 100, {}, None, "k")
     1
     """
     if stated is not None:
         if stated >= len(shape):
             raise errors.WrongTypeError(where=where, key="block_dim", value=stated, expected=f"below {len(shape)}")
         return stated
-    candidates = [dim for dim, size in enumerate(shape) if size == num_blocks * (per_block or 1)]
-    if per_block is None:
-        outermost = stride.index(max(stride))
-        if outermost not in candidates and shape[outermost] % num_blocks == 0:
-            candidates.append(outermost)
-    if not candidates:
+    source, ratio = next(iter(ratios.items()), ("", 1))
+    fits = [dim for dim, size in enumerate(shape) if size == num_blocks * ratio]
+    if not (ratios and fits):
+        # The stride of a dimension of size 1 is never used, so it says nothing about the order in memory.
+        outer_first = sorted((dim for dim, size in enumerate(shape) if size > 1), key=lambda dim: -stride[dim])
+        multiple = next((dim for dim in outer_first if shape[dim] % num_blocks == 0), None)
+        if multiple is not None and multiple not in fits and (fits or multiple == outer_first[0]):
+            fits.append(multiple)
+    if not fits:
         raise errors.BlockDimNotFoundError(
-            where=where, shape=shape, num_blocks=num_blocks, kernel_blocks_per_block=per_block or 1
-        )
-    if len(candidates) > 1 and num_blocks > 1:
+            where=where, shape=tuple(shape), num_blocks=num_blocks, kernel_blocks_per_block=ratio,
+            size=num_blocks * ratio, stated_by=f" (stated by {source})" if source else "",
+        )  # fmt: skip
+    if len(fits) > 1 and num_blocks > 1:
+        fits.sort()
         raise errors.AmbiguousBlockDimError(
-            where=where, candidates=sorted(candidates), shape=shape, num_blocks=num_blocks
+            where=where, candidates=fits, sizes=[shape[dim] for dim in fits], shape=tuple(shape), num_blocks=num_blocks
         )
-    return candidates[0]
+    return fits[0]
 
 
 def _check_strides(shape, stride, where: str) -> None:
     if len(shape) != len(stride):
         raise errors.ShapeStrideError(where=where, shape_dims=len(shape), stride_dims=len(stride))
     for dim, step in enumerate(stride):
-        if step < 0:
+        if step < 0 and shape[dim] > 1:
             raise errors.NegativeStrideError(where=where, dim=dim, stride_elements=step)
 
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 from . import errors
 from .geometry import CacheGeometry
 from .plan import block_ranges
-from .views import LayerView, Name, Storage
+from .views import LayerView, Name, Storage, is_integer
 
 
 def with_num_blocks(geometry: CacheGeometry, num_blocks: int) -> CacheGeometry:
@@ -23,7 +23,7 @@ def with_num_blocks(geometry: CacheGeometry, num_blocks: int) -> CacheGeometry:
         a layer, or a slab of all layers) grows or shrinks; the distances between regions follow.
 
     Raises:
-        NoBlocksError: `num_blocks` is below 1.
+        WrongTypeError, NoBlocksError: `num_blocks` is not an integer, or is below 1.
         ResizeError: one of `OneBlockError`, `InterleavedArraysError`, `UnevenDistancesError`: the regions cannot be
             told apart, or a view's strides do not follow them.
 
@@ -33,6 +33,8 @@ def with_num_blocks(geometry: CacheGeometry, num_blocks: int) -> CacheGeometry:
         >>> big.storages[0].nbytes, big.layers[1].byte_offset
         (14976000, 37440)
     """
+    if not is_integer(num_blocks):
+        raise errors.WrongTypeError(where=geometry.where, key="num_blocks", value=num_blocks, expected="an integer")
     if num_blocks < 1:
         raise errors.NoBlocksError(where=geometry.where, num_blocks=num_blocks)
     if geometry.num_blocks == 1:

@@ -77,6 +77,7 @@ def wild_views(draw) -> CacheGeometry:
                 "stride": [draw(st.integers(0, 30)) for _ in range(dims)],
                 "itemsize": draw(st.sampled_from([1, 2, 4])),
                 "block_dim": block_dim,
+                "kernel_blocks_per_block": ratio,
                 "zeroed_by_engine": draw(st.booleans()),
             }
         )

@@ -10,8 +10,9 @@ import torch
 from vllm_worker import stand_in_worker
 
 from kvzero.capture import EngineCaches, capture, capture_vllm
-from kvzero.errors import AmbiguousBlockDimError, BlockDimNotFoundError
+from kvzero.errors import AmbiguousBlockDimError, BlockDimNotFoundError, KernelBlocksError, StorageDeviceError
 from kvzero.geometry import CacheGeometry
+from kvzero.integrations.vllm import from_runner
 from kvzero.plan import plan_segments
 
 
@@ -69,6 +70,36 @@ def test_a_layer_may_have_any_name():
     caches = EngineCaches(6, tensors, facts={"a#b": {"spec_kind": "one"}, "a#b#c": {"spec_kind": "two"}})
     kinds = {view.name: view.spec_kind for view in caches.geometry().layers}
     assert kinds == {"a#b": "one", "a#b#c#0": "two", "a#b#c#1": "two"}
+
+
+def test_views_on_another_device_are_named_in_the_file(tmp_path):
+    tensors = {**slab(), "host": torch.zeros(10, 4, device="meta")}
+    live = capture(tensors, num_blocks=10, path=tmp_path / "two.json", block_dim=0, device="cpu")
+    stored = CacheGeometry.from_json(tmp_path / "two.json")
+    named = {"device": "cpu", "views_on_other_devices": {"host": "meta"}}
+    assert live.extra == stored.extra == named
+    with pytest.raises(StorageDeviceError):
+        capture(tensors, num_blocks=10, path=tmp_path / "mixed.json", block_dim=0)
+    assert not (tmp_path / "mixed.json").exists()
+
+
+@pytest.mark.parametrize("via", [capture_vllm, from_runner])
+def test_a_cache_of_another_pool_does_not_pass_for_kernel_blocks(via):
+    """The indexer has 12 blocks of its own, ids included; the specs state 1 kernel block per block."""
+    worker = stand_in_worker()
+    context = worker.model_runner.compilation_config.static_forward_context
+    worker.model_runner.kernel_block_sizes[3] = 16
+    assert context["alone"].kv_cache.shape[0] == 12
+    with pytest.raises(KernelBlocksError, match="another block pool") as caught:
+        via(worker)
+    assert (caught.value.kernel_blocks_per_block, caught.value.stated_kernel_blocks_per_block) == (2, 1)
+
+
+def test_strided_kernel_blocks_of_another_pool_are_refused():
+    worker = stand_in_worker()
+    worker.model_runner.kv_cache_config.num_blocks = 3
+    with pytest.raises(KernelBlocksError, match="layer indexer"):
+        capture_vllm(worker)
 
 
 def test_rank_goes_into_the_name(tmp_path, monkeypatch):

@@ -6,6 +6,7 @@ import copy
 import json
 import pickle
 from dataclasses import replace
+from importlib import resources
 
 import numpy as np
 import pytest
@@ -88,7 +89,12 @@ BAD = [
     (changed(["layers", 1, "shape"], [6, 16]), errors.BlockDimNotFoundError, {"num_blocks": 4}),
     (changed(["layers", 1, "block_dim"], 1) | {"num_blocks": 3}, errors.BlockDimNotFoundError, {"num_blocks": 3}),
     (changed(["layers", 1, "block_dim"], 5), errors.WrongTypeError, {"key": "block_dim"}),
-    (changed(["layers", 1, "kernel_blocks_per_block"], 2), errors.BlockDimNotFoundError, {}),
+    (changed(["layers", 1, "kernel_blocks_per_block"], 2), errors.KernelBlocksError,
+     {"kernel_blocks_per_block": 1, "stated_kernel_blocks_per_block": 2}),
+    (changed(["storages"], [{"id": "a", "nbytes": 400}] * 2), errors.DuplicateNameError,
+     {"kind": "storage", "name": "a"}),
+    (changed(["storages", 0, "nbytes"], 335), errors.ViewOutsideStorageError,
+     {"end_bytes": 336, "excess_bytes": 1, "nbytes": 335}),
     (changed(["layers", 1, "zeroed_by_engine"], "yes"), errors.WrongTypeError, {"key": "zeroed_by_engine"}),
     (changed(["layers", 1, "group"], [1]), errors.WrongTypeError, {"key": "group"}),
     (changed(["name"], "\ud800"), errors.WrongTypeError, {"key": "name"}),
@@ -163,6 +169,7 @@ def test_stated_kernel_blocks_must_agree_with_the_shape():
         ((2, 8, 16, 4), 8, 1),  # 16 is a multiple too, but not the outermost
         ((8, 16, 4, 9), 8, 0),
         ((24, 5, 7), 6, 0),  # four kernel blocks in a block
+        ((1, 24, 5, 7), 6, 1),  # the stride of a dimension of size 1 is never used
     ],
 )
 def test_the_block_dimension_is_found_where_it_is_clear(shape, num_blocks, found):
@@ -171,14 +178,18 @@ def test_the_block_dimension_is_found_where_it_is_clear(shape, num_blocks, found
     assert view.block_dim == found
 
 
-@pytest.mark.parametrize(("shape", "num_blocks"), [((8, 2, 16, 8, 128), 8), ((24, 6, 7), 6), ((4, 4), 4)])
+@pytest.mark.parametrize(
+    ("shape", "num_blocks"),
+    [((8, 2, 16, 8, 128), 8), ((24, 6, 7), 6), ((4, 4), 4), ((2, 256, 16, 8, 64), 64), ((3, 24, 6), 6)],
+)
 def test_the_block_dimension_is_never_guessed(shape, num_blocks):
     cache = torch.zeros(shape, dtype=torch.uint8)
     with pytest.raises(errors.AmbiguousBlockDimError) as caught:
         CacheGeometry.from_tensors({"k": cache}, num_blocks=num_blocks)
     assert len(caught.value.candidates) > 1
-    stated = CacheGeometry.from_tensors({"k": cache}, num_blocks=num_blocks, block_dim={"k": 0})
-    assert stated.layer("k").block_dim == 0
+    for dim in caught.value.candidates:
+        stated = CacheGeometry.from_tensors({"k": cache}, num_blocks=num_blocks, block_dim={"k": dim})
+        assert stated.layer("k").block_dim == dim
 
 
 def test_live_tensors_share_storages_and_are_not_copied():
@@ -258,6 +269,79 @@ def test_kernel_blocks_by_tokens_agree_with_a_stated_block_dim():
     with pytest.raises(errors.KernelBlocksError) as caught:
         CacheGeometry.from_dict(changed(["layers", 0], stated))
     assert (caught.value.kernel_blocks_per_block, caught.value.stated_kernel_blocks_per_block) == (1, 2)
+
+
+@pytest.mark.parametrize("stated", [None, 0])
+def test_a_multiple_of_the_blocks_is_no_proof_of_kernel_blocks(stated):
+    """A view of another pool, with twice the blocks, must not pass for one with two kernel blocks per block."""
+    tensors = {"own": torch.zeros(8, 64, 5), "other": torch.zeros(16, 64, 3)}
+    with pytest.raises(errors.UnstatedKernelBlocksError, match="may belong to another block pool") as caught:
+        CacheGeometry.from_tensors(tensors, num_blocks=8, block_dim=stated)
+    assert (caught.value.size, caught.value.other_layer, caught.value.other_size) == (16, "own", 8)
+    sizes = {"other": {"manager_block_size": 64, "kernel_block_size": 64}}
+    with pytest.raises(errors.KernelBlocksError, match="may belong|belongs to another block pool") as caught:
+        CacheGeometry.from_tensors(tensors, num_blocks=8, block_dim=stated, layer_facts=sizes)
+    assert (caught.value.kernel_blocks_per_block, caught.value.stated_kernel_blocks_per_block) == (2, 1)
+    for facts in ({"manager_block_size": 64, "kernel_block_size": 32}, {"kernel_blocks_per_block": 2}):
+        geometry = CacheGeometry.from_tensors(tensors, num_blocks=8, block_dim=stated, layer_facts={"other": facts})
+        assert geometry.layer("other").kernel_blocks_per_block == 2
+
+
+def test_all_views_with_the_same_multiple_need_no_statement():
+    tensors = {"k": torch.zeros(32, 5), "v": torch.zeros(32, 3)}
+    geometry = CacheGeometry.from_tensors(tensors, num_blocks=8)
+    assert [view.kernel_blocks_per_block for view in geometry.layers] == [4, 4]
+
+
+@pytest.mark.parametrize("key", ["page_size_bytes", "unpadded_page_size_bytes"])
+def test_a_page_larger_than_stated_is_refused(key):
+    assert CacheGeometry.from_dict(changed(["layers", 0, key], 16)).layer("k").page_bytes == 16
+    with pytest.raises(errors.PageSizeError) as caught:
+        CacheGeometry.from_dict(changed(["layers", 0, key], 15))
+    assert (caught.value.page_bytes, caught.value.stated_bytes, caught.value.key) == (16, 15, key)
+
+
+def test_token_sizes_that_do_not_divide_are_refused():
+    data = changed(["layers", 0, "manager_block_size"], 528)
+    data["layers"][0]["kernel_block_size"] = 100
+    with pytest.raises(errors.WrongTypeError, match="a divisor of manager_block_size, 528"):
+        CacheGeometry.from_dict(data)
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "facts"),
+    [
+        ({"shape": [1643, 64, 132]}, errors.KernelBlocksError,
+         {"kernel_blocks_per_block": 3, "stated_kernel_blocks_per_block": 2}),
+        ({"kernel_blocks_per_block": 4}, errors.KernelBlocksError, {"stated_kernel_blocks_per_block": 4}),
+        ({"kernel_block_stride": 327}, errors.KernelBlocksError, {"kernel_blocks_per_block": 7}),
+        ({"manager_view_stride": [2770943, 16896, 132, 1]}, errors.WrongTypeError, {"key": "manager_view_stride"}),
+        ({"manager_view_shape": [12, 1, 64, 132]}, errors.KernelBlocksError, {"kernel_blocks_per_block": 2}),
+    ],
+)  # fmt: skip
+def test_strided_kernel_blocks_agree_with_the_view_by_block(changes, kind, facts):
+    text = (resources.files(geometries) / "glm53_kpool_packed_kernel_stride__BLHNC.json").read_text()
+    data = json.loads(text)
+    view = next(layer for layer in data["layers"] if layer["kernel_block_stride"])
+    view.update(changes)
+    with pytest.raises(errors.KvzeroError) as caught:
+        CacheGeometry.from_dict(data)
+    assert type(caught.value) is kind and facts.items() <= caught.value.facts.items()
+
+
+def test_tensors_on_two_devices_are_never_mixed():
+    tensors = {"a": torch.zeros(8, 4), "b": [torch.zeros(8, 4, device="meta"), torch.zeros(8, 4)]}
+    with pytest.raises(errors.StorageDeviceError, match="layer b#0 lies on meta") as caught:
+        CacheGeometry.from_tensors(tensors, num_blocks=8, block_dim=0)
+    assert (caught.value.device, caught.value.what) == ("meta", "live, layer b#0")
+    geometry = CacheGeometry.from_tensors(tensors, num_blocks=8, block_dim=0, device="cpu")
+    assert [view.name for view in geometry.layers] == ["a", "b#1"]
+    assert geometry.extra == {"device": "cpu", "views_on_other_devices": {"b#0": "meta"}}
+    assert [storage.id for storage in geometry.storages] == [0, 2]
+    whole = storage_tensors(tensors)
+    assert whole[2].data_ptr() == tensors["b"][1].data_ptr()
+    with pytest.raises(errors.StorageDeviceError, match="it must lie on cuda"):
+        CacheGeometry.from_tensors(tensors, num_blocks=8, block_dim=0, device="cuda")
 
 
 def test_a_view_of_more_elements_than_an_integer_counts_is_refused():

@@ -100,6 +100,20 @@ def test_a_gap_that_another_group_owns_is_not_absorbed():
     assert len(plan_segments(geometry, absorb_pad=True).segments) == 2
 
 
+def test_segments_are_in_the_order_of_storages_and_bases():
+    """Not in the order of names or layers: storage "z" is listed first."""
+    data = {"name": "order", "num_blocks": 2, "storages": [{"id": "z", "nbytes": 80}, {"id": "a", "nbytes": 80}]}
+    places = [("a", 20), ("z", 10), ("a", 0), ("z", 30), ("z", 0)]
+    data["layers"] = [
+        {"name": f"l{i}", "storage": storage, "byte_offset": offset, "shape": [2, 5], "stride": [40, 1], "itemsize": 1}
+        for i, (storage, offset) in enumerate(places)
+    ]
+    segments = plan_segments(CacheGeometry.from_dict(data)).segments
+    assert [(segment.storage, segment.base_bytes) for segment in segments] == [
+        ("z", 0), ("z", 10), ("z", 30), ("a", 0), ("a", 20)
+    ]  # fmt: skip
+
+
 def test_neighbouring_kernel_blocks_are_one_segment():
     plan = plan_segments(geometries.load("qwen3next_528_fi16__LBNHC"))
     assert {segment.span_bytes for segment in plan.segments} == {1_081_344}

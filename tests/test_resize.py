@@ -45,8 +45,12 @@ def test_a_resized_pool_equals_one_allocated_that_large(order, num_blocks):
 def test_one_block_shows_no_stride():
     with pytest.raises(errors.OneBlockError):
         with_num_blocks(geometries.load("numblocks1__BHLNC"), 4)
-    with pytest.raises(errors.NoBlocksError):
-        with_num_blocks(geometries.load(MANY[0]), 0)
+    for name in ("numblocks1__BLHNC", MANY[0]):
+        with pytest.raises(errors.NoBlocksError) as caught:
+            with_num_blocks(geometries.load(name), 0)
+        assert caught.value.num_blocks == 0
+    with pytest.raises(errors.WrongTypeError):
+        with_num_blocks(geometries.load(MANY[0]), 2.5)
 
 
 def arrays(*layers: tuple[int, list[int], list[int]]) -> CacheGeometry:

@@ -107,9 +107,20 @@ def test_layers_of_other_devices_and_of_the_runner_are_left_out(worker):
     fields["runner_only_attn_layers"] = {"alone"}
     assert "alone" not in capture.read_vllm_groups(**fields).tensors
     fields["device"] = torch.device("cuda")
-    assert capture.read_vllm_groups(**fields).tensors == {}
+    caches = capture.read_vllm_groups(**fields)
+    assert caches.tensors == {}
+    assert caches.elsewhere == dict.fromkeys(["attn.0", "attn.1", "indexer", "mamba"], "cpu")
     fields = {**capture.vllm_fields(worker), "kernel_block_sizes": [16, 64, 16]}
     assert "alone" not in capture.read_vllm_groups(**fields).tensors
+
+
+def test_a_layer_on_another_device_is_named_in_the_answer_and_in_the_file(worker, tmp_path):
+    context = worker.model_runner.compilation_config.static_forward_context
+    context["attn.1"].kv_cache = context["attn.1"].kv_cache.to("meta")
+    geometry = capture.capture_vllm(worker, tmp_path / "cache.json")
+    assert geometry.extra == {"device": "cpu", "views_on_other_devices": {"attn.1": "meta"}}
+    assert CacheGeometry.from_json(tmp_path / "cache.json").extra == geometry.extra
+    assert from_runner(worker).geometry.extra == geometry.extra
 
 
 def test_dump_is_small_holds_no_contents_and_reads_back(worker, tmp_path, monkeypatch):

@@ -205,6 +205,15 @@ def test_plans_that_are_no_proof_or_of_another_pool_are_refused():
         BlockZeroer(plan, dirty(geometry), group_plans={0: unproven})
     with pytest.raises(PlanMismatchError):
         BlockZeroer(plan, dirty(geometry), group_plans={0: plan_segments(slab(num_blocks=5))})
+    fewer = geometry.to_dict()
+    for layer in fewer["layers"]:
+        layer["shape"][layer["block_dim"]] -= 1
+    fewer = CacheGeometry.from_dict({**fewer, "num_blocks": geometry.num_blocks - 1})
+    larger = geometry.to_dict()
+    larger["storages"][0]["nbytes"] += 1
+    for other in fewer, CacheGeometry.from_dict(larger):  # the same storages; the same number of blocks
+        with pytest.raises(PlanMismatchError):
+            BlockZeroer(plan, dirty(geometry), group_plans={0: plan_segments(other)})
 
 
 def test_memory_must_fit_the_plan():

@@ -76,8 +76,9 @@ class BlockDimNotFoundError(KvzeroError):
 
     rule = "block-dim-not-found"
     template = (
-        "{where}: no dimension of shape {shape} counts {num_blocks} blocks of {kernel_blocks_per_block} kernel "
-        "blocks each. Check num_blocks, or state block_dim."
+        "{where}: no dimension of shape {shape} has size {size} = {num_blocks} blocks x {kernel_blocks_per_block} "
+        "kernel blocks per block{stated_by}. Check num_blocks and the stated sizes, or state block_dim; the view may "
+        "belong to another block pool."
     )
 
 
@@ -86,8 +87,8 @@ class AmbiguousBlockDimError(KvzeroError):
 
     rule = "ambiguous-block-dim"
     template = (
-        "{where}: the dimensions {candidates} of shape {shape} could each count {num_blocks} blocks. "
-        "State block_dim; it is not guessed."
+        "{where}: the dimensions {candidates} of shape {shape}, with sizes {sizes}, could each count {num_blocks} "
+        "blocks. State block_dim; it is not guessed."
     )
 
 
@@ -106,8 +107,32 @@ class KernelBlocksError(KvzeroError):
 
     rule = "kernel-blocks"
     template = (
-        "{where}: a block holds {kernel_blocks_per_block} kernel blocks by its shape {shape} and {num_blocks} "
-        "blocks, but {stated_kernel_blocks_per_block} as stated. Correct one of them."
+        "{where}: {source} states {stated_kernel_blocks_per_block} kernel blocks per block, but dimension {block_dim} "
+        "of shape {shape} holds {kernel_blocks_per_block} for each of {num_blocks} blocks. Correct the wrong number; "
+        "if the view belongs to another block pool, describe that pool on its own."
+    )
+
+
+class UnstatedKernelBlocksError(KvzeroError):
+    """A multiple of the number of blocks does not prove that a block holds several kernel blocks."""
+
+    rule = "unstated-kernel-blocks"
+    template = (
+        "{where}: dimension {block_dim} of shape {shape} has size {size}, {kernel_blocks_per_block} times the pool's "
+        "{num_blocks} blocks, but the block dimension of layer {other_layer} has {other_size}. The view may belong to "
+        "another block pool: then describe that pool on its own. Otherwise state kernel_blocks_per_block, or "
+        "manager_block_size and kernel_block_size."
+    )
+
+
+class PageSizeError(KvzeroError):
+    """A view keeps at most the stated page in each block."""
+
+    rule = "page-size"
+    template = (
+        "{where}: the view keeps {page_bytes} bytes in a block by dimension {block_dim} of shape {shape} and "
+        "{num_blocks} blocks, but {key} states {stated_bytes}. Correct the wrong number; if the view belongs to "
+        "another block pool, describe that pool on its own."
     )
 
 

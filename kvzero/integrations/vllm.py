@@ -24,7 +24,8 @@ class KVBlockZeroer:
     """Zeroes freshly allocated blocks of a vLLM worker, by a plan that is proven at construction.
 
     Args:
-        device: device of the caches; tensors on another kind of device are left alone.
+        device: device of the caches; layers on another device are left alone and named in
+            `geometry.extra["views_on_other_devices"]`.
         attn_groups_iter: the worker's attention groups.
         kernel_block_sizes: tokens of a kernel block, by cache group id.
         static_forward_context: layer name to an object that holds `kv_cache`.

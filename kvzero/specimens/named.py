@@ -74,6 +74,15 @@ def odd_page() -> CacheGeometry:
     return _geometry("odd-page", 4, {0: 4_104}, [layer])
 
 
+def odd_kernel_blocks() -> CacheGeometry:
+    """Two kernel blocks of 1,026 bytes per block: a block is a whole number of 4-byte words, a kernel block is not."""
+    layer = {
+        "name": "layer.0", "storage": 0, "byte_offset": 0, "shape": [8, 18, 57], "stride": [1026, 57, 1],
+        "itemsize": 1, "dtype": "uint8", "spec_kind": "full_attention", "kernel_blocks_per_block": 2,
+    }  # fmt: skip
+    return _geometry("odd-kernel-blocks", 4, {0: 8_208}, [layer])
+
+
 def _attention(name: str, storage: int, shape: tuple[int, ...], block_dim: int) -> dict:
     stride = [1]
     for size in reversed(shape[1:]):
@@ -97,6 +106,7 @@ NAMED: dict[str, Callable[[], CacheGeometry]] = {
     "kv-outermost-one-block": kv_outermost_one_block,
     "overlaid": overlaid,
     "odd-page": odd_page,
+    "odd-kernel-blocks": odd_kernel_blocks,
 }
 
 

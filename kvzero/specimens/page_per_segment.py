@@ -119,4 +119,6 @@ MUST_DO = (
     MustDo("dsv32_fp8_dsmla_indexer__BLHNC", (2,), audit={"missed_bytes": 0, "stomped_bytes": 3_067_904}),
     MustDo("llama3_8b_bf16__LHBNC", (2,), audit={"missed_bytes": 1_835_008, "stomped_bytes": 0}),
     MustDo("odd-page", raises=parts.WordAlignmentError, facts={"value_bytes": 1_026}),
+    MustDo("odd-kernel-blocks", raises=parts.WordAlignmentError, facts={"value_bytes": 1_026}),
+    MustDo("qwen3next_528_fi16__LBNHC", (4,), audit=clean(12_976_128)),
 )  # fmt: skip

@@ -121,6 +121,8 @@ MUST_DO = (
         source="derived: V is never found where its stride equals the block stride",
     ),
     MustDo("odd-page", raises=parts.WordAlignmentError, facts={"value_bytes": 1_026}, source="derived"),
+    MustDo("odd-kernel-blocks", raises=parts.WordAlignmentError, facts={"value_bytes": 1_026}),
+    MustDo("qwen3next_528_fi16__LBNHC", (4,), audit=clean(12_976_128)),
     MustDo(
         "glm52_fp8_dsmla_indexer__LBNHC", raises=NonUniformPagesError,
         facts={"first_page_words": 10_496, "page_words": 2_112}, source="#49696",
