@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -66,6 +67,7 @@ def run(args: argparse.Namespace) -> int:
     notebooks = runner.find_notebooks(args.notebooks)
     if args.html:
         check_outputs(site.page_files(notebooks, args.out / "site"))
+        os.environ["KVZERO_KNOB_STEPS"] = "1"  # the notebooks draw what the site's knobs step through
     results = []
     parameters = dict(args.parameters)
     device = parameters.pop("device", args.device)

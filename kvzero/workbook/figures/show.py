@@ -60,8 +60,18 @@ def figure_html(picture: bytes, width_inches: float, sentence: str, text: str | 
     )
 
 
-def bundle(figure: Figure, sentence: str, text: str | None = None) -> tuple[dict, dict]:
+def picture_html(figure: Figure | list[Figure], sentence: str) -> str:
+    """The figure, or each of a list of figures below each other, as HTML with the sentence as text alternative."""
+    figures = figure if isinstance(figure, (list, tuple)) else [figure]
+    return "".join(figure_html(png_bytes(one, 120), one.get_size_inches()[0], sentence) for one in figures)
+
+
+def bundle(figure: Figure | list[Figure], sentence: str, text: str | None = None) -> tuple[dict, dict]:
     """The display of a figure as (data, metadata) by MIME type; see `show`."""
+    if isinstance(figure, (list, tuple)):
+        data, metadata = bundle(figure[0], sentence, text)
+        rest = [figure_html(png_bytes(one), one.get_size_inches()[0], sentence) for one in figure[1:]]
+        return {**data, "text/html": data["text/html"] + "".join(rest)}, metadata
     picture = png_bytes(figure)
     width, height = figure.get_size_inches()
     plain = sentence if not text or text.startswith(sentence) else f"{sentence}\n{text}"
@@ -92,8 +102,8 @@ def show(figure: Figure, sentence: str, text: str | None = None) -> None:
     display(data, metadata=metadata, raw=True)
 
 
-def show_map(*arguments, **options) -> None:
-    """Display a memory map with its sentence and its text form.
+def draw_map(*arguments, **options) -> tuple[Figure, str, str]:
+    """A memory map as (figure, sentence, text), for `show` and for a knob's function.
 
     Args:
         arguments, options: those of `memory_map`.
@@ -103,4 +113,13 @@ def show_map(*arguments, **options) -> None:
     from .memory_map import draw_memory_map
 
     data = memory_map_data(*arguments, **options)
-    show(draw_memory_map(data), data.sentence, map_text(data))
+    return draw_memory_map(data), data.sentence, map_text(data)
+
+
+def show_map(*arguments, **options) -> None:
+    """Display a memory map with its sentence and its text form.
+
+    Args:
+        arguments, options: those of `memory_map`.
+    """
+    show(*draw_map(*arguments, **options))

@@ -1,0 +1,223 @@
+"""One way to make a knob: controls over a picture that a plain function draws.
+
+In JupyterLab the controls redraw the picture. On the static site, which has no kernel, the reader steps through a
+short list of states; they are drawn by the same function when the site is made.
+"""
+
+from __future__ import annotations
+
+import html
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from .figures.show import bundle, picture_html
+
+MIMETYPE = "application/vnd.kvzero.knob+json"
+# Set by `kvzero run --html`: the steps are drawn only where a site is made of them.
+STEPS_VARIABLE = "KVZERO_KNOB_STEPS"
+# A notebook that is opened again has the last picture but no controls; JupyterLab's own words for that help nobody.
+_WITHOUT_KERNEL = """<style>
+.jp-OutputArea-child:has(.kvzero-knob) ~ .jp-OutputArea-child > .jupyter-widgets:not(:has(*)) { font-size: 0; }
+.jp-OutputArea-child:has(.kvzero-knob) ~ .jp-OutputArea-child > .jupyter-widgets:not(:has(*))::after {
+  content: "Run this cell to get the controls back."; font-size: 13px; }
+</style>"""
+
+
+class Knob:
+    """Controls over a picture; see `knob`.
+
+    `state` holds the present values, `sentence` what the picture says, `errors` what drawing raised.
+    """
+
+    def __init__(
+        self,
+        draw: Callable[..., Sequence[Any]],
+        controls: Mapping[str, Sequence[Any] | Mapping[str, Any]],
+        steps: Mapping[str, Mapping[str, Any]],
+        title: str,
+        boundary: str | None,
+    ):
+        self._draw, self._title, self.steps = draw, title, steps
+        self._boundary = boundary or list(steps)[-1]
+        self.state = dict(next(iter(steps.values())))
+        self.errors: list[Exception] = []
+        self.sentence = ""
+        self._display: Any = None
+        self._bundle: dict[str, Any] = {}
+        self._quiet = False
+        self._make_controls(controls)
+        self._redraw()
+
+    def set(self, **values: Any) -> None:
+        """Set several controls and draw once.
+
+        Raises:
+            KeyError: there is no such control.
+            Exception: what the drawing raised.
+        """
+        self._quiet = True
+        try:
+            for name, value in values.items():
+                self.controls[name].value = value
+        finally:
+            self._quiet = False
+        self._changed()
+
+    def _make_controls(self, controls: Mapping[str, Sequence[Any] | Mapping[str, Any]]) -> None:
+        import ipywidgets as widgets
+
+        wide = {"layout": {"width": "auto"}, "style": {"description_width": "initial"}}
+        self.controls = {
+            name: _control(name, values, self.state[name]) for name, values in controls.items()
+        }
+        self._step = widgets.Dropdown(
+            options=[("your own values", None), *((label, label) for label in self.steps)],
+            value=next(iter(self.steps)), description="step", **wide,
+        )  # fmt: skip
+        self._words = widgets.HTML()
+        for control in self.controls.values():
+            control.observe(lambda _: self._changed(), "value")
+        self._step.observe(lambda change: self._stepped(change["new"]), "value")
+        row = widgets.HBox([self._step, *self.controls.values()], layout={"flex_flow": "row wrap"})
+        self._box = widgets.VBox([row, self._words])
+        self._box.add_class("kvzero-knob-controls")
+
+    def _stepped(self, label: str | None) -> None:
+        if not self._quiet and label is not None:
+            self.set(**self.steps[label])
+
+    def _changed(self) -> None:
+        if self._quiet:
+            return
+        self.state = {name: control.value for name, control in self.controls.items()}
+        self._quiet = True
+        try:
+            self._step.value = next((label for label, state in self.steps.items() if state == self.state), None)
+        finally:
+            self._quiet = False
+        self._redraw()
+
+    def _redraw(self) -> None:
+        """Draw the present state; record, show and raise again what that raises."""
+        try:
+            figure, sentence, text = drawn(self._draw, self.state)
+        except Exception as error:
+            self.errors.append(error)
+            message = html.escape(f"{type(error).__name__}: {error}")
+            self._words.value = f"<div role='alert'><b>The picture is out of date.</b> {message}</div>"
+            raise
+        self.sentence = sentence
+        self._words.value = f"<div role='status'>{html.escape(sentence)}</div>"
+        self._bundle, _ = bundle(figure, sentence, text)
+        code = html.escape(state_code(self._draw, self.state))
+        self._bundle["text/html"] = (
+            f"<div class='kvzero-knob'><b>{html.escape(self._title)}</b>{self._bundle['text/html']}"
+            f"<details><summary>This state as code</summary><pre>{code}</pre></details></div>{_WITHOUT_KERNEL}"
+        )
+        self._bundle.pop("image/png", None)  # the HTML carries the picture, and it is sent at each turn of the knob
+        if self._display is not None:
+            self._display.update(self._bundle, raw=True)
+
+    def _ipython_display_(self) -> None:
+        from IPython.display import display
+
+        data = dict(self._bundle)
+        if os.environ.get(STEPS_VARIABLE):
+            data[MIMETYPE] = self.site_steps()
+        self._display = display(data, raw=True, display_id=True)
+        display(self._box)
+
+    def site_steps(self) -> dict[str, Any]:
+        """All steps, drawn: the output of type `MIMETYPE` from which the static site makes its knob."""
+        steps = []
+        for label, state in self.steps.items():
+            figure, sentence, text = drawn(self._draw, state)
+            steps.append({
+                "label": label, "sentence": sentence, "text": text, "code": state_code(self._draw, state),
+                "picture": picture_html(figure, sentence),
+            })  # fmt: skip
+        return {"title": self._title, "boundary": list(self.steps).index(self._boundary), "steps": steps}
+
+
+def knob(
+    draw: Callable[..., Sequence[Any]],
+    *,
+    controls: Mapping[str, Sequence[Any] | Mapping[str, Any]],
+    steps: Mapping[str, Mapping[str, Any]],
+    title: str,
+    boundary: str | None = None,
+) -> Knob:
+    """Make a knob; as the last expression of a cell it shows itself.
+
+    Args:
+        draw: a function of the controls' values, by name, that returns (figure, sentence) or (figure, sentence,
+            text): a figure of this package, or a list of figures to stand below each other; what to see, in one
+            sentence; and the same as text (a text map, a table), if there is more to say than the sentence.
+        controls: name to values. A `range` becomes a number box, a list a menu, a mapping of labels to values a menu
+            of the labels.
+        steps: label to state. The first step is where the knob starts, and names every control; a later one names
+            what differs from the first. The static site steps through these states, JupyterLab offers them in a menu.
+        title: what can be found out by turning the knob, as a question or a short phrase.
+        boundary: label of the step just past the boundary; without scripts the site shows the first step and this
+            one. The last step if None.
+
+    Returns:
+        The knob. Its controls are native number boxes and menus: a slider of ipywidgets has no name that a screen
+        reader could tell.
+
+    Raises:
+        ValueError: a step has a name that is not a control, lacks one, or has a value outside its control.
+
+    >>> def double(pages):
+    ...     return bars([("pages", pages), ("twice", 2 * pages)], f"{2 * pages} pages."), f"{2 * pages} pages."
+    >>> from kvzero.workbook import bars
+    >>> turned = knob(double, controls={"pages": range(1, 9)}, steps={"one": {"pages": 1}}, title="How many?")
+    >>> turned.set(pages=4)
+    >>> turned.sentence
+    '8 pages.'
+    """
+    return Knob(draw, controls, _checked_steps(controls, steps), title, boundary)
+
+
+def drawn(draw: Callable[..., Sequence[Any]], state: Mapping[str, Any]) -> tuple[Any, str, str | None]:
+    """What a knob's function returns for a state: the figure, its sentence, and its text form or None."""
+    figure, sentence, *rest = draw(**state)
+    return figure, sentence, rest[0] if rest else None
+
+
+def state_code(draw: Callable[..., Any], state: Mapping[str, Any]) -> str:
+    """A call that shows a state, to be pasted into a cell of the notebook.
+
+    >>> state_code(sum, {"start": 3, "block": "last"})
+    "show(*sum(start=3, block='last'))"
+    """
+    return f"show(*{draw.__name__}({', '.join(f'{name}={value!r}' for name, value in state.items())}))"
+
+
+def _checked_steps(controls: Mapping[str, Any], steps: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The steps with every control in each, or ValueError."""
+    if not steps:
+        raise ValueError("a knob needs at least one step: the state in which it starts")
+    first = next(iter(steps.values()))
+    full = {label: {**first, **state} for label, state in steps.items()}
+    for label, state in full.items():
+        if state.keys() != controls.keys():
+            raise ValueError(f"step {label!r} has {sorted(state)}, and the controls are {sorted(controls)}")
+        for name, value in state.items():
+            values = controls[name].values() if isinstance(controls[name], Mapping) else controls[name]
+            if value not in values:
+                raise ValueError(f"step {label!r}: {name} = {value!r} is not among the control's values")
+    return full
+
+
+def _control(name: str, values: Sequence[Any] | Mapping[str, Any], start: Any) -> Any:
+    import ipywidgets as widgets
+
+    style = {"description": name.replace("_", " "), "style": {"description_width": "initial"}}
+    if isinstance(values, range):
+        return widgets.BoundedIntText(
+            start, min=values[0], max=values[-1], step=values.step, layout={"width": "16em"}, **style
+        )
+    options = list(values.items()) if isinstance(values, Mapping) else [(str(value), value) for value in values]
+    return widgets.Dropdown(options=options, value=start, layout={"width": "auto"}, **style)
