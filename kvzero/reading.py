@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import prod
 from typing import Any
 
 from . import errors
-from .views import INT64_MAX, LayerView, Segment, Storage
+from .views import MAX_STORAGE_BYTES, LayerView, Segment, Storage
 
 # Bytes of the element types that dumps name; a name outside this table is kept and not checked.
 DTYPE_BYTES = {
@@ -87,8 +86,7 @@ def read_geometry(data: Any, source: str = "") -> dict[str, Any]:
 def _storage(record: Any, where: str) -> Storage:
     _object(record, where)
     nbytes = _integer(record, "nbytes", where, least=0)
-    if nbytes > INT64_MAX:
-        raise errors.IntegerRangeError(where=where, what="nbytes", value=nbytes, limit=INT64_MAX)
+    _check_size(nbytes, "nbytes", where)
     return Storage(id=_name(record, "id", where), nbytes=nbytes)
 
 
@@ -96,8 +94,7 @@ def _segment(record: Any, where: str, num_blocks: int, storages: Mapping) -> Seg
     _object(record, where)
     numbers = [_integer(record, key, where, least=0) for key in ("byte_offset", "block_stride_bytes", "span_bytes")]
     end = numbers[0] + (num_blocks - 1) * numbers[1] + numbers[2]
-    if end > INT64_MAX:
-        raise errors.IntegerRangeError(where=where, what="the last block's end", value=end, limit=INT64_MAX)
+    _check_size(max(end, *numbers), "the end of the last block", where)
     return Segment(_known_storage(record, where, storages).id, *numbers)
 
 
@@ -145,11 +142,6 @@ def _layer(record: Any, where: str, num_blocks: int, storages: Mapping) -> tuple
     dtype = _text(record, "dtype", where, default="")
     if DTYPE_BYTES.get(dtype, itemsize) != itemsize:
         raise errors.ItemsizeError(where=where, itemsize=itemsize, dtype=dtype, dtype_bytes=DTYPE_BYTES[dtype])
-    elements_bytes = prod(shape) * itemsize
-    if elements_bytes > INT64_MAX:
-        raise errors.IntegerRangeError(
-            where=where, what=f"the bytes of all elements of shape {shape}", value=elements_bytes, limit=INT64_MAX
-        )
     spec_kind = _text(record, "spec_kind", where, default="")
     view = LayerView(
         name=name,
@@ -166,13 +158,13 @@ def _layer(record: Any, where: str, num_blocks: int, storages: Mapping) -> tuple
         spec_kind=spec_kind,
         extra=extra,
     )
+    _check_inside(view, storage, num_blocks, where)
     for key in ("page_size_bytes", "unpadded_page_size_bytes"):
         if key in record and view.page_bytes > _integer(record, key, where, least=0):
             raise errors.PageSizeError(
                 where=where, page_bytes=view.page_bytes, key=key, stated_bytes=record[key], block_dim=block_dim,
                 shape=shape, num_blocks=num_blocks,
             )  # fmt: skip
-    _check_inside(view, storage, num_blocks, where)
     return view, bool(ratios)
 
 
@@ -313,6 +305,18 @@ def _check_inside(view: LayerView, storage: Storage, num_blocks: int, where: str
             where=where, end_bytes=view.end_bytes, excess_bytes=excess, storage=storage.id, nbytes=storage.nbytes,
             first_bad_block=max(0, num_blocks - earlier),
         )  # fmt: skip
+    # Blocks that share bytes are the planner's to refuse; here it is elements of one block.
+    reach_bytes = view.end_bytes - view.byte_offset - (num_blocks - 1) * view.block_stride_bytes
+    repeated = any(size > 1 and step == 0 for size, step in zip(view.shape, view.stride, strict=True))
+    if repeated or view.page_bytes > reach_bytes:
+        raise errors.RepeatedElementsError(
+            where=where, shape=view.shape, stride=view.stride, page_bytes=view.page_bytes, reach_bytes=reach_bytes
+        )
+
+
+def _check_size(nbytes: int, what: str, where: str) -> None:
+    if nbytes > MAX_STORAGE_BYTES:
+        raise errors.IntegerRangeError(where=where, what=what, value=nbytes, limit=MAX_STORAGE_BYTES)
 
 
 def _object(record: Any, where: str) -> None:

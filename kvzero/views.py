@@ -9,6 +9,7 @@ from numbers import Integral
 from typing import Any
 
 INT64_MAX = 2**63 - 1
+MAX_STORAGE_BYTES = 1 << 48  # 256 TiB: with larger storages refused, no sum of offsets leaves a 64-bit integer
 Name = int | str
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from math import prod
+
+from hypothesis import assume
 from hypothesis import strategies as st
 
 from kvzero.geometry import CacheGeometry
@@ -74,7 +77,7 @@ def wild_views(draw) -> CacheGeometry:
                 "storage": 0,
                 "byte_offset": draw(st.integers(0, 60)),
                 "shape": shape,
-                "stride": [draw(st.integers(0, 30)) for _ in range(dims)],
+                "stride": [draw(st.integers(1, 30)) for _ in range(dims)],
                 "itemsize": draw(st.sampled_from([1, 2, 4])),
                 "block_dim": block_dim,
                 "kernel_blocks_per_block": ratio,
@@ -82,13 +85,14 @@ def wild_views(draw) -> CacheGeometry:
             }
         )
     layers[0]["zeroed_by_engine"] = True
-    end = max(
-        layer["byte_offset"]
-        + (sum((size - 1) * step for size, step in zip(layer["shape"], layer["stride"], strict=True)) + 1)
-        * layer["itemsize"]
-        for layer in layers
-    )
-    nbytes = end + draw(st.integers(0, 5))
+    ends = []
+    for layer in layers:
+        reach = sum((size - 1) * step for size, step in zip(layer["shape"], layer["stride"], strict=True)) + 1
+        block_dim, ratio = layer["block_dim"], layer["kernel_blocks_per_block"]
+        page_reach = reach - (num_blocks - 1) * ratio * layer["stride"][block_dim]
+        assume(prod(layer["shape"]) // num_blocks <= page_reach)  # reading refuses elements that share bytes
+        ends.append(layer["byte_offset"] + reach * layer["itemsize"])
+    nbytes = max(ends) + draw(st.integers(0, 5))
     return CacheGeometry.from_dict(
         {"name": "wild", "num_blocks": num_blocks, "storages": [{"id": 0, "nbytes": nbytes}], "layers": layers}
     )

@@ -310,19 +310,17 @@ def vast(num_blocks: int, *layers: dict, nbytes: int | None = None) -> CacheGeom
     return CacheGeometry.from_dict(data)
 
 
-LONE_PAGE = {"shape": [1, 2**62], "stride": [2**62, 1]}
+LONE_PAGE = {"shape": [1, 2**48], "stride": [2**48, 1]}  # as large as a storage may be
 
 
 @pytest.mark.parametrize(
     ("geometry", "needed_bytes"),
     [
-        (vast(1, LONE_PAGE), 2**62),
-        (vast(1, *[LONE_PAGE] * 5), 5 * 2**62),  # a row that 64 bits cannot count
-        (vast(2, {"shape": [2, 2**61], "stride": [2**62, 1]}, nbytes=2**63 - 1), 2**61),  # the last row ends past them
-        (vast(2, {"shape": [2, 2], "stride": [1, 2**62]}), 2),
-        (vast(2**40, {"shape": [2**40, 2**20], "stride": [2**22, 1]}), 2**20),
-        (vast(4, {"shape": [4, 2**40, 16], "stride": [16, 0, 1]}), 16),
-        (vast(2, {"shape": [2, 2**25, 2**25], "stride": [2**30, 1, 1]}), 2**26 - 1),
+        (vast(1, LONE_PAGE), 2**48),
+        (vast(1, *[LONE_PAGE] * 5), 5 * 2**48),
+        (vast(2, {"shape": [2, 2**46], "stride": [2**47, 1]}, nbytes=2**48), 2**46),
+        (vast(2, {"shape": [2, 2], "stride": [1, 2**47]}), 2),
+        (vast(2**26, {"shape": [2**26, 2**20], "stride": [2**22, 1]}), 2**20),
     ],
 )
 def test_the_largest_pages_are_judged_and_drawn_by_arithmetic(geometry, needed_bytes):
@@ -334,48 +332,14 @@ def test_the_largest_pages_are_judged_and_drawn_by_arithmetic(geometry, needed_b
 
 
 def test_damage_far_up_in_a_vast_storage_is_drawn_where_it_is():
-    geometry = vast(2, {"shape": [2, 2**60], "stride": [2**62, 1]}, nbytes=2**63 - 1)
-    wide = Segment(0, 0, 2**62, 2**62 - 4)
+    geometry = vast(2, {"shape": [2, 2**45], "stride": [2**47, 1]}, nbytes=2**48)
+    wide = Segment(0, 0, 2**47, 2**47 - 4)
     plan = Plan("wide", geometry.name, 2, geometry.storages, (wide,), 0)
     audit = audit_plan(plan, geometry, [1])
-    assert (audit.pad_bytes, audit.overrun_bytes) == (2**62 - 2**60 - 4, 0)
-    assert audit.first["byte_offset"] == 2**62 + 2**60
+    assert (audit.pad_bytes, audit.overrun_bytes) == (2**47 - 2**45 - 4, 0)
+    assert audit.first["byte_offset"] == 2**47 + 2**45
     (row,) = [line for line in audit.text_map().splitlines() if line.split()[0] == "*1"]
     assert row.count("#") == 12 and row.count("~") == 36 and "[~]" in row
-
-
-def test_a_write_beyond_64_bits_is_refused_and_not_wrapped():
-    geometry = vast(2, {"shape": [2, 16], "stride": [2**62, 1]}, nbytes=2**63 - 1)
-    for judge in (
-        lambda: audit_plan(planner("page-per-segment").plan(geometry), geometry, [1]),
-        lambda: audit_bytes(geometry, [1], planner="page-per-segment"),
-    ):
-        with pytest.raises(errors.IntegerRangeError) as caught:
-            judge()
-        assert (caught.value.value, caught.value.limit) == (2**63, 2**63 - 1)
-    assert audit_plan(planner("page-per-segment").plan(geometry), geometry, [0]).pad_bytes == 2**62 - 16
-
-
-@pytest.mark.parametrize(
-    "layer",
-    [
-        {"shape": [4, 2**40, 16], "stride": [16, 0, 1]},
-        {"shape": [4, 2**20, 16], "stride": [16, 0, 1], "itemsize": 2, "byte_offset": 1},
-        {"shape": [4, 8, 8], "stride": [16, 1, 1]},
-    ],
-)
-def test_bytes_named_more_than_once_are_judged_in_memory_too(layer):
-    geometry = vast(4, layer)
-    plan = plan_segments(geometry)
-    same_verdict(audit_plan(plan, geometry, [2]), audit_bytes(geometry, [2]))
-    untouched = Arena(geometry).audit([2])
-    assert untouched.missed_bytes == untouched.needed_bytes > 0
-
-
-def test_blocks_that_all_lie_on_one_page_are_judged_in_memory_too():
-    arena = Arena(vast(2**40, {"shape": [2**40, 16], "stride": [0, 1]}, nbytes=64))
-    arena.storages[0].zero_()
-    assert counts(arena.audit([7])) == {"missed_bytes": 0, "stomped_bytes": 0, "pad_bytes": 48, "overrun_bytes": 0}
 
 
 def test_the_stride_of_a_lone_block_may_be_any_number():
@@ -385,23 +349,11 @@ def test_the_stride_of_a_lone_block_may_be_any_number():
     assert arena.audit([0]).first["owners"] == [["k0", 0]]
 
 
-def test_a_view_that_lies_on_itself_is_not_laid_out_in_memory():
-    geometry = vast(4, {"shape": [4, 2**20, 2**20], "stride": [2**22, 1, 1]})
-    with pytest.raises(errors.RepeatedBytesError) as caught:
-        audit_bytes(geometry, [1])
-    assert (caught.value.named_bytes, caught.value.nbytes) == (2**42, 3 * 2**22 + 2**21 - 1)
-
-
 def test_runs_without_number_are_refused_and_not_listed():
-    scattered = vast(2, {"shape": [2, 2**40], "stride": [2**61, 4]})
+    scattered = vast(2, {"shape": [2, 2**40], "stride": [2**47, 4]})
     with pytest.raises(errors.TooManyRunsError) as caught:
         planner("page-per-segment").plan(scattered)
     assert caught.value.num_runs == 2**40
-    heaped = vast(2**40, {"shape": [2**40, 16], "stride": [0, 1]})
-    plan = planner("stride-and-span").plan(heaped)
-    short = Plan("short", plan.name, plan.num_blocks, plan.storages, (Segment(0, 0, 0, 12),), 16)
-    with pytest.raises(errors.TooManyRunsError):
-        audit_plan(short, heaped, [1])  # whose page the missed byte is: that of any block
 
 
 # ---- what an audit refuses ----

@@ -71,7 +71,9 @@ BAD = [
     (changed(["layers", 1], 7), errors.WrongTypeError, {"value": 7}),
     (changed(["storages", 0, "nbytes"], ...), errors.MissingKeyError, {"key": "nbytes"}),
     (changed(["storages", 0, "nbytes"], -1), errors.WrongTypeError, {"key": "nbytes"}),
-    (changed(["storages", 0, "nbytes"], 2**63), errors.IntegerRangeError, {"value": 2**63}),
+    (changed(["storages", 0, "nbytes"], 2**48 + 1), errors.IntegerRangeError, {"value": 2**48 + 1, "limit": 2**48}),
+    (changed(["engine_segments"], [{"storage": "a", "byte_offset": 0, "block_stride_bytes": 2**48, "span_bytes": 1}]),
+     errors.IntegerRangeError, {"value": 3 * 2**48 + 1}),
     (changed(["layers", 1, "shape"], ...), errors.MissingKeyError, {"key": "shape"}),
     (changed(["layers", 1, "shape"], [4, 0]), errors.WrongTypeError, {"key": "shape"}),
     (changed(["layers", 1, "shape"], []), errors.WrongTypeError, {"key": "shape"}),
@@ -344,11 +346,23 @@ def test_tensors_on_two_devices_are_never_mixed():
         CacheGeometry.from_tensors(tensors, num_blocks=8, block_dim=0, device="cuda")
 
 
-def test_a_view_of_more_elements_than_an_integer_counts_is_refused():
-    wide = changed(["layers", 0, "shape"], [*GOOD["layers"][0]["shape"], 2**62])
-    wide["layers"][0]["stride"] = [*GOOD["layers"][0]["stride"], 0]
-    with pytest.raises(errors.IntegerRangeError, match="the bytes of all elements"):
-        CacheGeometry.from_dict(wide)
+@pytest.mark.parametrize(
+    ("shape", "stride"),
+    [([4, 2**62], [100, 0]), ([4, 2], [100, 0]), ([4, 16], [0, 1]), ([4, 8, 8], [10, 1, 1]), ([4] * 90, [1] * 90),
+     ([8, 12], [10, 1])],
+)  # fmt: skip
+def test_elements_that_share_bytes_are_refused(shape, stride):
+    data = changed(["layers", 0, "shape"], shape) | {"storages": [{"id": "a", "nbytes": 2**40}]}
+    data["layers"][1]["kernel_blocks_per_block"] = 1
+    data["layers"][0] |= {"stride": stride, "block_dim": 0, "kernel_blocks_per_block": shape[0] // 4}
+    with pytest.raises(errors.RepeatedElementsError) as caught:
+        CacheGeometry.from_dict(data)
+    assert (caught.value.shape, caught.value.stride) == (tuple(shape), tuple(stride))
+
+
+def test_the_stride_of_a_lone_block_may_be_any_number():
+    data = changed(["layers"], [{**GOOD["layers"][0], "shape": [1, 16], "stride": [10**40, 1]}]) | {"num_blocks": 1}
+    assert plan_segments(CacheGeometry.from_dict(data)).bytes_per_block == 16
 
 
 def test_a_single_name_is_not_taken_for_letters():

@@ -137,10 +137,10 @@ class PageSizeError(KvzeroError):
 
 
 class IntegerRangeError(KvzeroError):
-    """Every number fits the integer that will hold it."""
+    """Every number stays below a stated limit, so that no sum of offsets leaves a 64-bit integer."""
 
     rule = "integer-range"
-    template = "{where}: {what} is {value}, beyond the largest 64-bit signed integer, {limit}. Correct it."
+    template = "{where}: {what} is {value} bytes, but the limit is {limit} bytes. Correct it."
 
 
 class ViewOutsideStorageError(KvzeroError):
@@ -150,6 +150,17 @@ class ViewOutsideStorageError(KvzeroError):
     template = (
         "{where}: the view ends at byte {end_bytes}, {excess_bytes} bytes past the end of storage {storage!r} "
         "({nbytes} bytes). First block outside: {first_bad_block}. Check byte_offset, shape and stride."
+    )
+
+
+class RepeatedElementsError(KvzeroError):
+    """Every element of a view has bytes of its own."""
+
+    rule = "repeated-elements"
+    template = (
+        "{where}: shape {shape} and stride {stride} put several elements on the same bytes: the {page_bytes} bytes of "
+        "one block's elements lie within {reach_bytes} bytes. Give a view in which each element has bytes of its own; "
+        "use size 1 for a dimension of stride 0."
     )
 
 
