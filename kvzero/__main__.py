@@ -1,8 +1,8 @@
 """The command line: ``python -m kvzero COMMAND`` or, once installed, ``kvzero COMMAND``.
 
-Exit status: what the command says (0 good, 1 not proven), 2 for bad input or a plan that is refused, 130
-when interrupted. Bad input is one line on stderr, or with ``--json`` one ``{"error": …}`` object on stdout;
-never a traceback.
+Exit status: the command's own (0 good, 1 not proven), 2 for bad input or a plan that is refused, 130 when
+interrupted. A reader that leaves early (``| head -1``) changes nothing: the command goes on to its result. Bad input
+is one line on stderr, or with ``--json`` one ``{"error": …}`` object on stdout; never a traceback.
 """
 
 from __future__ import annotations
@@ -36,6 +36,29 @@ class UsageError(KvzeroError):
     """The command line itself cannot be understood."""
 
     rule = "usage"
+
+
+class _Stdout:
+    """The standard output, which turns silent when its reader leaves, so that the exit status stays the command's."""
+
+    def __init__(self, stream) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        try:
+            return self._stream.write(text)
+        except BrokenPipeError:
+            _drop_stdout()
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except BrokenPipeError:
+            _drop_stdout()
+
+    def __getattr__(self, name: str):
+        return getattr(self._stream, name)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -86,12 +109,9 @@ def main(argv: list[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else list(argv)
     if argv is None and sys.stdout is not None:
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal that lacks a letter still gets the line
+        sys.stdout = _Stdout(sys.stdout)
     try:
         return _main(words)
-    except BrokenPipeError:
-        # The reader (`| head`) has left: not a fault, but the interpreter would complain at exit.
-        _drop_stdout()
-        return 0
     except OSError as error:
         if error.filename is not None or error.errno != errno.ENOSPC:
             raise

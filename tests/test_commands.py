@@ -156,16 +156,21 @@ def test_a_world_of_no_size_is_refused(capsys, monkeypatch, size):
 @pytest.mark.parametrize(
     ("line", "status", "err"),
     [
-        ("plan no-such-file.json --json | true", 0, ""),
+        ("plan no-such-file.json --json | true", 2, ""),
+        ("plan dsv4_c4_full__BLHNC | true", 0, ""),
+        ("audit dsv4_c4_full__BLHNC --planner uniform-page | true", 1, ""),
+        ("audit llama3_8b_bf16__LHBNC --planner masked-grid --json | head -c1 > /dev/null", 1, ""),  # several buffers
         ("plan dsv4_c4_full__BLHNC > /dev/full", 2, "error [output-file]: the standard output: cannot be written"),
         ("plan dsv4_c4_full__BLHNC >&-", 0, ""),
         ("plan llama3_8b_bf16__LBHNC", 0, ""),
     ],
 )
 def test_an_output_that_takes_nothing_gives_no_traceback(line, status, err):
-    command = f"set -o pipefail; PYTHONIOENCODING=ascii {sys.executable} -m kvzero {line}"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=100)
-    assert (done.returncode, done.stderr[: len(err) or None]) == (status, err)
+    for unbuffered in ("", "1"):
+        variables = f"PYTHONUNBUFFERED={unbuffered} PYTHONIOENCODING=ascii"
+        command = f"set -o pipefail; {variables} {sys.executable} -m kvzero {line}"
+        done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=100)
+        assert (done.returncode, done.stderr[: len(err) or None]) == (status, err)
 
 
 def test_a_refusal_carries_its_numbers(capsys):
