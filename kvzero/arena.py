@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from . import errors
-from .comparing import checked_blocks, mask_ranges
+from .comparing import mask_ranges, views_to_blocks
 from .geometry import CacheGeometry
 from .intervals import total
 from .report import KINDS, Audit, make_audit
@@ -87,7 +87,7 @@ class Arena:
 
     def audit(
         self,
-        block_ids: Sequence[int],
+        block_ids: Sequence[int] | Mapping[Name, Sequence[int]],
         *,
         layers: str | Sequence[str] | None = None,
         groups: Sequence[int | str] | None = None,
@@ -98,7 +98,8 @@ class Arena:
         """Compare every byte with what zeroing these blocks should have left.
 
         Args:
-            block_ids: the blocks that were to be zeroed.
+            block_ids: the blocks that were to be zeroed, or a mapping of group to blocks, as `BlockZeroer.zero`
+                takes it: then only the views of that group count as needed in them.
             layers, groups: what was to be zeroed in them, as in `CacheGeometry.select`.
             planner: who wrote, for the report.
             written_bytes: bytes the writer issued, each write counted; None takes the distinct bytes that
@@ -124,16 +125,15 @@ class Arena:
             (1, 'layer.0', 99)
         """
         geometry = self.geometry
-        block_ids = checked_blocks(geometry, block_ids)
-        views = geometry.select(layers, groups)
-        selected = {view.name for view in views}
-        ids = sorted(set(block_ids))
+        blocks, wanted = views_to_blocks(geometry, block_ids, layers, groups)
         found: dict[str, dict[Name, np.ndarray]] = {kind: {} for kind in ("cleared", *KINDS)}
         by_layer = {view.name: {"missed_bytes": 0, "stomped_bytes": 0} for view in geometry.layers}
         needed_bytes = 0
         for storage in geometry.storages:
             before, changed, after = self._changed(storage.id)
-            needed = self._mark(views, storage.id, ids)
+            needed = torch.zeros_like(changed)
+            for views, ids in wanted:
+                needed |= self._mark(views, storage.id, sorted(set(ids)))
             missed = needed & (self.storages[storage.id] != 0)
             astray = changed & ~needed
             stomped = torch.zeros_like(astray)
@@ -146,21 +146,22 @@ class Arena:
             found["pad"][storage.id] = mask_ranges(astray & ~stomped)
             front = mask_ranges(before) - self.redzone_bytes
             found["overrun"][storage.id] = np.concatenate((front, mask_ranges(after) + storage.nbytes))
-            here = [view for view in geometry.layers if view.storage == storage.id]
             if bool(missed.any()):
-                for view in here:
-                    if view.name in selected:
-                        own = self._mark([view], storage.id, ids)
-                        by_layer[view.name]["missed_bytes"] = int(torch.count_nonzero(own & missed))
+                for views, ids in wanted:
+                    for view in views:
+                        if view.storage == storage.id:
+                            own = self._mark([view], storage.id, sorted(set(ids)))
+                            by_layer[view.name]["missed_bytes"] = int(torch.count_nonzero(own & missed))
             if bool(stomped.any()):
-                for view in here:
-                    own = self._mark([view], storage.id, None)
-                    by_layer[view.name]["stomped_bytes"] = int(torch.count_nonzero(own & stomped))
+                for view in geometry.layers:
+                    if view.storage == storage.id:
+                        own = self._mark([view], storage.id, None)
+                        by_layer[view.name]["stomped_bytes"] = int(torch.count_nonzero(own & stomped))
         if written_bytes is None:
             distinct = (kind for kind in found if kind != "missed")
             written_bytes = sum(total(ranges) for kind in distinct for ranges in found[kind].values())
         return make_audit(
-            geometry, found, by_layer, block_ids, planner=planner, witness="bytes", device=str(self.device),
+            geometry, found, by_layer, blocks, wanted, planner=planner, witness="bytes", device=str(self.device),
             needed_bytes=needed_bytes, written_bytes=written_bytes, pad_allowed=pad_allowed,
         )  # fmt: skip
 

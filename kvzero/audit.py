@@ -6,20 +6,20 @@ Both take what is needed from naive indexing of the layer views, never from the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
 
 from . import errors
 from .arena import REDZONE_BYTES, Arena
-from .comparing import checked_blocks
+from .comparing import views_to_blocks
 from .geometry import CacheGeometry
 from .intervals import as_ranges, intersect, subtract, total, union
 from .ownership import needed_ranges, owned_within
 from .plan import Plan, plan_segments
 from .report import KINDS, Audit, Name, make_audit
-from .views import INT64_MAX
+from .views import INT64_MAX, LayerView
 
 __all__ = ["Audit", "audit_bytes", "audit_plan"]
 
@@ -30,8 +30,9 @@ MAX_REDZONE_BYTES = 256 << 20
 def audit_plan(
     plan: Plan,
     geometry: CacheGeometry,
-    block_ids: Sequence[int],
+    block_ids: Sequence[int] | Mapping[Name, Sequence[int]],
     *,
+    group_plans: Mapping[Name, Plan] | None = None,
     layers: str | Sequence[str] | None = None,
     groups: Sequence[Name] | None = None,
     pad_allowed: bool = False,
@@ -41,12 +42,14 @@ def audit_plan(
     Args:
         plan: the plan to judge, proven or not.
         geometry: the geometry that it was made for.
-        block_ids: the blocks that would be zeroed.
+        block_ids: the blocks that would be zeroed, or a mapping of group to blocks, as `BlockZeroer.zero` takes it.
+        group_plans: the plan of each group, for a mapping; `plan` then writes nothing.
         layers, groups: what is to be zeroed in them, as in `CacheGeometry.select`.
         pad_allowed: whether bytes of no view may be written (`absorb_pad`).
 
     Raises:
-        UnknownBlockError: an id outside the pool.
+        IdTypeError, UnknownBlockError: ids that are no integers, or lie outside the pool.
+        UnknownGroupError: a mapping names a group that has no plan.
         PlanGeometryError: the plan was made for other storages or another number of blocks.
         IntegerRangeError: the plan would write beyond the last address of 64 bits.
         TooManyRunsError: what is needed or damaged is scattered into too many runs of bytes.
@@ -61,43 +64,49 @@ def audit_plan(
         >>> audit.overrun_bytes, audit.stomped_bytes, audit.missed_bytes
         (112320, 0, 0)
     """
-    block_ids = checked_blocks(geometry, block_ids)
-    _check_plan(plan, geometry, block_ids)
-    views = geometry.select(layers, groups)
-    needed = needed_ranges(views, block_ids)
-    issued = plan.ranges(block_ids)
+    blocks, wanted = views_to_blocks(geometry, block_ids, layers, groups)
+    writes = [(plan, blocks)]
+    if isinstance(block_ids, Mapping):
+        plans = group_plans or {}
+        for group in block_ids:
+            if group not in plans:
+                raise errors.UnknownGroupError(group=group, known=list(plans))
+        writes = [(plans[group], ids) for group, (_, ids) in zip(block_ids, wanted, strict=True)]
+    issued = _issued(writes, geometry)
+    needed = _needed(wanted, geometry)
     found: dict[str, dict[Name, np.ndarray]] = {kind: {} for kind in ("cleared", *KINDS)}
     for storage in geometry.storages:
         whole = as_ranges([(0, storage.nbytes)])
         written = union(issued[storage.id])
-        wanted = needed.get(storage.id, as_ranges([]))
-        astray = subtract(intersect(written, whole), wanted)
+        own = needed[storage.id]
+        astray = subtract(intersect(written, whole), own)
         here = [view for view in geometry.layers if view.storage == storage.id]
         live = [owned_within(view, geometry.num_blocks, astray) for view in here]
         stomped = union(np.concatenate([as_ranges([]), *live]))
-        found["cleared"][storage.id] = intersect(written, wanted)
+        found["cleared"][storage.id] = intersect(written, own)
         found["overrun"][storage.id] = subtract(written, whole)
         found["stomped"][storage.id] = stomped
-        found["missed"][storage.id] = subtract(wanted, written)
+        found["missed"][storage.id] = subtract(own, written)
         found["pad"][storage.id] = subtract(astray, stomped)
-    by_layer = {}
-    selected = {view.name for view in views}
+    by_layer = {view.name: {"missed_bytes": 0, "stomped_bytes": 0} for view in geometry.layers}
+    for views, ids in wanted:
+        for view in views:
+            if len(found["missed"][view.storage]):
+                own = needed_ranges([view], ids)[view.storage]
+                by_layer[view.name]["missed_bytes"] = total(intersect(own, found["missed"][view.storage]))
     for view in geometry.layers:
-        missed = found["missed"][view.storage] if view.name in selected else as_ranges([])
-        if len(missed):
-            missed = intersect(needed_ranges([view], block_ids)[view.storage], missed)
         stomped = owned_within(view, geometry.num_blocks, found["stomped"][view.storage])
-        by_layer[view.name] = {"missed_bytes": total(missed), "stomped_bytes": total(stomped)}
+        by_layer[view.name]["stomped_bytes"] = total(stomped)
     return make_audit(
-        geometry, found, by_layer, block_ids, planner=plan.planner, witness="arithmetic", device="none",
+        geometry, found, by_layer, blocks, wanted, planner=plan.planner, witness="arithmetic", device="none",
         needed_bytes=sum(total(ranges) for ranges in needed.values()),
-        written_bytes=plan.bytes_per_block * len(block_ids), pad_allowed=pad_allowed,
+        written_bytes=sum(each.bytes_per_block * len(ids) for each, ids in writes), pad_allowed=pad_allowed,
     )  # fmt: skip
 
 
 def audit_bytes(
     geometry: CacheGeometry,
-    block_ids: Sequence[int],
+    block_ids: Sequence[int] | Mapping[Name, Sequence[int]],
     *,
     planner: str = "kvzero",
     device: str | torch.device = "cpu",
@@ -109,7 +118,7 @@ def audit_bytes(
 
     Args:
         geometry: the pool to lay out.
-        block_ids: the blocks to zero.
+        block_ids: the blocks to zero, or a mapping of group to blocks, each zeroed by a plan for that group alone.
         planner: "kvzero", a specimen of `kvzero.specimens.PLANNERS`, or "engine" for the dump's own segments.
         device: torch device of the arena; on "cpu" the kernels run in Triton's interpreter.
         layers, groups: what is to be zeroed, as in `CacheGeometry.select`; a specimen without `layers` plans
@@ -129,38 +138,67 @@ def audit_bytes(
         >>> audit_bytes(named.geometry("packed-slab-51288"), [99]).ok
         True
     """
-    block_ids = checked_blocks(geometry, block_ids)
-    if planner == "kvzero":
-        plan = plan_segments(geometry, layers=layers, groups=groups, absorb_pad=absorb_pad)
-    else:
+    blocks, wanted = views_to_blocks(geometry, block_ids, layers, groups)
+    specimen = None
+    if planner != "kvzero":
         from . import specimens  # not needed, and its kernels not built, for kvzero's own plan
 
         specimen = specimens.planner(planner)
-        plan = specimen.plan(geometry, layers=layers, groups=groups)
-    _check_plan(plan, geometry, block_ids)
-    arena = Arena(geometry, device, redzone_bytes=_redzone_bytes(plan, geometry, block_ids))
-    if planner == "kvzero":
-        from .zeroer import BlockZeroer
 
-        BlockZeroer(plan, arena.storages).zero(block_ids)
-    elif block_ids:
-        specimen.write(plan, arena.storages, block_ids)
+    def plan_for(groups) -> Plan:
+        if specimen is None:
+            return plan_segments(geometry, layers=layers, groups=groups, absorb_pad=absorb_pad)
+        return specimen.plan(geometry, layers=layers, groups=groups)
+
+    if isinstance(block_ids, Mapping):
+        writes = [(plan_for([group]), ids) for group, (_, ids) in zip(block_ids, wanted, strict=True)]
+    else:
+        writes = [(plan_for(groups), blocks)]
+    arena = Arena(geometry, device, redzone_bytes=_redzone_bytes(_issued(writes, geometry), geometry, planner))
+    for plan, ids in writes:
+        if specimen is None:
+            from .zeroer import BlockZeroer
+
+            BlockZeroer(plan, arena.storages).zero(ids)
+        elif ids:
+            specimen.write(plan, arena.storages, ids)
     return arena.audit(
         block_ids, layers=layers, groups=groups, planner=planner,
-        pad_allowed=absorb_pad and planner == "kvzero", written_bytes=plan.bytes_per_block * len(block_ids),
+        pad_allowed=absorb_pad and planner == "kvzero",
+        written_bytes=sum(plan.bytes_per_block * len(ids) for plan, ids in writes),
     )  # fmt: skip
 
 
-def _redzone_bytes(plan: Plan, geometry: CacheGeometry, block_ids: Sequence[int]) -> int:
-    """A redzone that holds all that the plan will write outside a storage; the plan says how far that is."""
-    issued, farthest_bytes = plan.ranges(block_ids), 0
+def _issued(writes: Sequence[tuple[Plan, Sequence[int]]], geometry: CacheGeometry) -> dict[Name, np.ndarray]:
+    """The byte ranges that the plans write for their blocks, by storage; PlanGeometryError, IntegerRangeError."""
+    parts: dict[Name, list[np.ndarray]] = {storage.id: [as_ranges([])] for storage in geometry.storages}
+    for plan, ids in writes:
+        _check_plan(plan, geometry, ids)
+        for storage, ranges in plan.ranges(ids).items():
+            parts[storage].append(ranges)
+    return {storage: np.concatenate(ranges) for storage, ranges in parts.items()}
+
+
+def _needed(
+    wanted: Sequence[tuple[Sequence[LayerView], Sequence[int]]], geometry: CacheGeometry
+) -> dict[Name, np.ndarray]:
+    parts: dict[Name, list[np.ndarray]] = {storage.id: [as_ranges([])] for storage in geometry.storages}
+    for views, ids in wanted:
+        for storage, ranges in needed_ranges(views, ids).items():
+            parts[storage].append(ranges)
+    return {storage: union(np.concatenate(ranges)) for storage, ranges in parts.items()}
+
+
+def _redzone_bytes(issued: Mapping[Name, np.ndarray], geometry: CacheGeometry, planner: str) -> int:
+    """A redzone that holds all that a planner will write outside a storage; its plan says how far that is."""
+    farthest_bytes = 0
     for storage in geometry.storages:
         ranges = issued[storage.id]
         if len(ranges):
             outside_bytes = max(-int(ranges[:, 0].min()), int(ranges[:, 1].max()) - storage.nbytes)
             if outside_bytes > MAX_REDZONE_BYTES:
                 raise errors.RedzoneTooLargeError(
-                    where=geometry.where, planner=plan.planner, overrun_bytes=outside_bytes,
+                    where=geometry.where, planner=planner, overrun_bytes=outside_bytes,
                     storage=storage.id, limit_bytes=MAX_REDZONE_BYTES,
                 )  # fmt: skip
             farthest_bytes = max(farthest_bytes, outside_bytes)

@@ -1,8 +1,8 @@
-"""What every audit needs: block ids as plain integers, and masks as byte ranges."""
+"""What every audit needs: block ids as plain integers, which views they are for, and masks as byte ranges."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -10,15 +10,41 @@ import torch
 from . import errors
 from .geometry import CacheGeometry
 from .intervals import as_ranges
-from .views import is_integer
+from .views import LayerView, is_integer
 
 PIECE_BYTES = 1 << 30
+
+
+def views_to_blocks(
+    geometry: CacheGeometry, block_ids, layers=None, groups=None
+) -> tuple[list[int], list[tuple[tuple[LayerView, ...], list[int]]]]:
+    """Which views are to be zeroed in which blocks.
+
+    Args:
+        geometry: the pool.
+        block_ids: block ids, or a mapping of group to block ids, as `BlockZeroer.zero` takes it.
+        layers, groups: as in `CacheGeometry.select`; a mapping names its groups itself.
+
+    Returns:
+        All blocks in the order given, and pairs of views and the blocks in which they are to be zeroed.
+
+    Raises:
+        IdTypeError, UnknownBlockError: ids that are no integers, or lie outside the pool.
+        UnknownSelectionError, NothingSelectedError: see `CacheGeometry.select`.
+    """
+    if not isinstance(block_ids, Mapping):
+        blocks = checked_blocks(geometry, block_ids)
+        return blocks, [(geometry.select(layers, groups), blocks)]
+    if groups is not None:
+        raise errors.IdTypeError(given="a mapping of group to ids beside `groups`")
+    wanted = [(geometry.select(layers, [group]), checked_blocks(geometry, ids)) for group, ids in block_ids.items()]
+    return [block for _, ids in wanted for block in ids], wanted
 
 
 def checked_blocks(geometry: CacheGeometry, block_ids: Sequence[int]) -> list[int]:
     """The ids as plain integers, from a list, an array or a tensor; raises IdTypeError or UnknownBlockError."""
     given = block_ids.tolist() if hasattr(block_ids, "tolist") else block_ids
-    if not isinstance(given, Iterable) or isinstance(given, (str, bytes)):
+    if not isinstance(given, Iterable) or isinstance(given, (str, bytes, Mapping)):
         raise errors.IdTypeError(given=f"a {type(block_ids).__name__}")
     given = list(given)
     for block in given:

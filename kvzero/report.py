@@ -18,6 +18,7 @@ from .geometry import CacheGeometry
 from .intervals import total
 from .ownership import owners_of_byte
 from .textmap import draw
+from .views import LayerView
 
 # Worst first: this order also chooses the first offender.
 KINDS = ("overrun", "stomped", "missed", "pad")
@@ -121,6 +122,7 @@ def make_audit(
     found: dict[str, dict[Name, np.ndarray]],
     by_layer: dict[str, dict[str, int]],
     block_ids: Sequence[int],
+    wanted: Sequence[tuple[Sequence[LayerView], Sequence[int]]],
     **facts: Any,
 ) -> Audit:
     """The verdict on the byte ranges that a witness found: it counts them and names the first offender.
@@ -130,6 +132,7 @@ def make_audit(
         found: kind ("cleared" and `KINDS`) to storage id to sorted, disjoint byte ranges, int64 of shape (ranges, 2).
         by_layer: layer name to `missed_bytes` and `stomped_bytes`.
         block_ids: the blocks that were to be zeroed.
+        wanted: pairs of views and the blocks in which they were to be zeroed.
         facts: the other fields of `Audit`, as they are.
 
     Raises:
@@ -140,18 +143,20 @@ def make_audit(
         >>> slab = named.geometry("packed-slab-51288")
         >>> found = {kind: {"slab": np.empty((0, 2), np.int64)} for kind in ("cleared", *KINDS)}
         >>> found["stomped"]["slab"] = np.array([[149_760, 149_764]])
-        >>> audit = make_audit(slab, found, {}, [0], planner="mine", witness="bytes", device="cpu",
+        >>> wanted = [(slab.layers, [0])]
+        >>> audit = make_audit(slab, found, {}, [0], wanted, planner="mine", witness="bytes", device="cpu",
         ...                    needed_bytes=149_504, written_bytes=149_508)
         >>> audit.stomped_bytes, audit.first["layer"], audit.first["block"]
         (4, 'layer.0', 1)
     """
     counts = {f"{kind}_bytes": sum(total(ranges) for ranges in found[kind].values()) for kind in KINDS}
     blocks = tuple(int(block) for block in block_ids)
-    first = _first(geometry, found, set(blocks))
+    asked = {(view.name, int(block)) for views, ids in wanted for view in views for block in ids}
+    first = _first(geometry, found, asked)
     return Audit(**facts, **counts, blocks=blocks, first=first, by_layer=by_layer, ranges=found, geometry=geometry)
 
 
-def _first(geometry: CacheGeometry, found, blocks: set[int]) -> dict[str, Any] | None:
+def _first(geometry: CacheGeometry, found, asked: set[tuple[str, int]]) -> dict[str, Any] | None:
     for kind in KINDS:
         for storage in geometry.storages:
             ranges = found[kind][storage.id]
@@ -160,8 +165,8 @@ def _first(geometry: CacheGeometry, found, blocks: set[int]) -> dict[str, Any] |
             byte_offset = int(ranges[0, 0])
             owned = kind in ("stomped", "missed")
             owners = owners_of_byte(geometry, storage.id, byte_offset) if owned else []
-            if kind == "missed":  # a byte may also belong to a block that nobody asked to zero
-                owners = [owner for owner in owners if owner[1] in blocks]
+            if kind == "missed":  # a byte may also belong to a layer or block that was not to be zeroed
+                owners = [owner for owner in owners if owner in asked]
             layer, block = owners[0] if owners else (None, None)
             return {
                 "kind": kind,

@@ -17,12 +17,14 @@ from kvzero.arena import Arena
 from kvzero.audit import audit_bytes, audit_plan
 from kvzero.geometry import CacheGeometry
 from kvzero.intervals import as_ranges, total
+from kvzero.live import audit_live
 from kvzero.ownership import needed_ranges, owned_within, owners_of_byte
 from kvzero.plan import Plan, plan_segments
 from kvzero.report import KINDS
 from kvzero.resize import with_num_blocks
 from kvzero.specimens import PLANNERS, named, planner
 from kvzero.views import Segment
+from kvzero.zeroer import BlockZeroer
 
 SLAB = "packed-slab-51288"
 COUNTS = ("missed_bytes", "stomped_bytes", "pad_bytes", "overrun_bytes", "needed_bytes", "written_bytes")
@@ -467,3 +469,50 @@ def test_blocks_that_are_not_whole_numbers_are_refused(ids):
     slab = named.geometry("packed-slab-51288")
     with pytest.raises(errors.IdTypeError):
         audit_plan(plan_segments(slab), slab, ids)
+
+
+# ---- ids by group, as `BlockZeroer.zero` takes them ----
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_ids_by_group_are_judged_by_group(data):
+    geometry = data.draw(engine_layouts())
+    groups = sorted({view.group for view in geometry.layers if view.zeroed})
+    ids_of = {group: data.draw(st.lists(st.integers(0, geometry.num_blocks - 1), max_size=2)) for group in groups}
+    plans = {group: plan_segments(geometry, groups=[group]) for group in groups}
+    arithmetic = audit_plan(plan_segments(geometry), geometry, ids_of, group_plans=plans)
+    measured = audit_bytes(geometry, ids_of)
+    same_verdict(arithmetic, measured)
+    needed = {storage.id: torch.zeros(storage.nbytes, dtype=torch.bool) for storage in geometry.storages}
+    for group, ids in ids_of.items():
+        for storage, mask in oracle.needed(geometry, ids, groups=[group]).items():
+            needed[storage] |= mask
+    assert arithmetic.ok and arithmetic.needed_bytes == sum(int(mask.sum()) for mask in needed.values())
+    untouched = Arena(geometry).audit(ids_of)
+    assert untouched.missed_bytes == untouched.needed_bytes == arithmetic.needed_bytes
+
+
+def test_a_block_of_another_group_is_live():
+    geometry = named.geometry("overlaid")
+    plans = {1: plan_segments(geometry, groups=[1]), 2: plan_segments(geometry, groups=[2])}
+    asked, swapped = {1: [0], 2: [3]}, {1: [3], 2: [0]}
+    arena = Arena(geometry)
+    BlockZeroer(plan_segments(geometry), arena.storages, group_plans=plans).zero(swapped)
+    assert not arena.audit(asked).ok and arena.audit(swapped).ok
+    assert audit_plan(plan_segments(geometry), geometry, swapped, group_plans=plans).ok
+    crossed = audit_plan(plan_segments(geometry), geometry, asked, group_plans={1: plans[2], 2: plans[1]})
+    assert crossed.missed_bytes + crossed.stomped_bytes > 0
+
+
+def test_a_mapping_is_never_taken_for_a_list_of_its_keys():
+    geometry = named.geometry("overlaid")
+    with pytest.raises(errors.UnknownGroupError) as caught:
+        audit_plan(plan_segments(geometry), geometry, {1: [3]})
+    assert caught.value.group == 1
+    with pytest.raises(errors.UnknownSelectionError):
+        Arena(geometry).audit({"none": [3]})
+    with pytest.raises(errors.IdTypeError):
+        Arena(geometry).audit({1: [3]}, groups=[1])
+    with pytest.raises(errors.IdTypeError):
+        audit_live(geometry, Arena(geometry).storages, {1: [3]}, write=lambda ids: pytest.fail("nothing is written"))
