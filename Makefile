@@ -1,7 +1,7 @@
 # make run    run every notebook and print what each one proves
 # make test   run the whole test suite, the notebooks included
 # make lab    open JupyterLab on the notebooks
-# make site   write the executed workbook as a static site into out/site
+# make site   write the executed workbook as a static site into out/site, and README's picture
 # make lint   check the form of code and notebooks
 #
 # A server that brings its own torch keeps it with: make run SYSTEM_TORCH=1
@@ -33,6 +33,7 @@ lab: $(INSTALLED)
 	$(VENV_PYTHON) -m jupyterlab $(if $(filter 0,$(shell id -u)),--allow-root) notebooks
 
 site: $(INSTALLED)
+	$(VENV_PYTHON) -m kvzero.workbook.cover
 	$(VENV_PYTHON) -m kvzero run --html
 
 lint: $(INSTALLED)

@@ -229,7 +229,7 @@ def test_every_preset_draws_and_says_something_of_its_own(make):
     said = set()
     for name in explorer.presets:
         explorer.preset.value = name
-        assert explorer.view.figure.get_figwidth() <= 9 and explorer.view.figure.smallest_points >= 9
+        assert explorer.view.figure.width_inches <= 9 and explorer.view.figure.smallest_points >= 9
         first_words = explorer.view.sentence.split()[:4]
         assert " ".join(first_words) in " ".join(explorer.view.figure.words)
         said.add((explorer.view.code, explorer.view.sentence, explorer.view.text))

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import re
 from datetime import date
-
-import numpy as np
-from PIL import Image
+from xml.etree import ElementTree
 
 from kvzero.plan import plan_segments
 from kvzero.workbook.figures import (
@@ -23,12 +20,11 @@ from kvzero.workbook.figures import (
     map_text,
     memory_map,
     memory_map_data,
-    png_bytes,
     show,
     sweep,
     timeline,
 )
-from kvzero.workbook.figures.charts import stairs
+from kvzero.workbook.figures.charts import SERIES, stairs
 from kvzero.workbook.figures.style import OWNERS
 from kvzero.workbook.toy import make_geometry
 
@@ -51,9 +47,9 @@ def test_whole_values_have_whole_ticks_and_steps_do_not_slope():
     figure = sweep([("a", points)], "…", x_label="µs", y_label="dirty blocks", flips=flips, steps=True)
     numbers = [word for word in figure.words if re.fullmatch(r"[\d.,]+", word)]
     assert {"0", "1", "14", "19"} <= set(numbers) and not [word for word in numbers if "." in word]
-    for lines in figure.axes[0].collections:
-        for (x0, y0), (x1, y1) in (pair for path in lines.get_segments() for pair in zip(path, path[1:], strict=False)):
-            assert x0 == x1 or y0 == y1
+    assert lines_of(figure)
+    for (x0, y0), (x1, y1) in (pair for line in lines_of(figure) for pair in zip(line, line[1:], strict=False)):
+        assert x0 == x1 or y0 == y1
     slopes = sweep([("a", [(0, 0.5), (1, 1)])], "…", x_label="x", y_label="y").words
     assert "0.5" in slopes, "values that are not whole keep their fractions"
     assert stairs([(5, 2)]) == [(4.5, 2), (5.5, 2)]
@@ -63,14 +59,19 @@ def test_a_late_label_lies_inside_the_axis_and_beside_the_line():
     events = [("rank 0", 0, 1180, "compiles", "compile"), ("rank 0", 1180, 1200, "all-reduce", "run")]
     figure = timeline(events, "…", unit="ms", flips=[Limit("watchdog", 1180)])
     assert "a kernel is compiled or loaded" in figure.words
-    pixels = np.asarray(picture(figure))
-    # Beyond the right end of the axis there is nothing but paper.
-    assert (pixels[:, int((9 - 0.2) * 192) :] == 255).all()
+    assert max(right for _, _, right, _, _ in figure.placed) < 9 - 0.2
 
 
-def picture(figure):
-    """The pixels of a figure."""
-    return Image.open(io.BytesIO(png_bytes(figure))).convert("L")
+def lines_of(figure) -> list[list[tuple[float, float]]]:
+    """The lines of a figure, as points."""
+    paths = re.findall(r'<path fill="none"[^>]* d="([^"]*)"', figure.svg(""))
+    each = [line.split("L") for path in paths for line in path.split("M")[1:] if "h0" not in line]
+    return [[tuple(map(float, point.split())) for point in line] for line in each]
+
+
+def dots_of(figure) -> int:
+    """How many dots a figure has."""
+    return figure.svg("").count("h0")
 
 
 def test_timeline_and_sweep_hold_their_words():
@@ -99,14 +100,18 @@ def test_an_axis_that_starts_near_zero_starts_at_zero():
 
 
 def test_few_points_are_marked_and_many_are_not():
-    def inked(count: int) -> int:
+    for count, marked in ((20, 20), (21, 0)):
         points = [(x, 5) for x in range(count)]
-        corners = [point for point in points for _ in range(2)]  # the same line as a staircase: nothing to mark
-        pixels = [picture(sweep([("a", each)], "…", x_label="x", y_label="y")) for each in (points, corners)]
-        marked, plain = (int((np.asarray(each) < 250).sum()) for each in pixels)
-        return marked - plain
+        assert dots_of(sweep([("a", points)], "…", x_label="x", y_label="y")) == marked
+    corners = [(x, 5) for x in range(9) for _ in range(2)]  # a staircase has no points to mark
+    assert dots_of(sweep([("a", corners)], "…", x_label="x", y_label="y")) == 0
 
-    assert inked(20) > 500 > inked(21) == 0
+
+def test_a_series_has_the_colour_of_what_it_counts_and_no_other_takes_it():
+    fates = {sign.fill for sign in SIGNS.values()}
+    assert not fates & {sign.fill for sign in SERIES}
+    figure = bars([("stomped", 5), ("masked grid", 7)], "…").svg("")
+    assert SIGNS["stomped"].fill in figure and SERIES[0].fill in figure and SIGNS["cleared"].fill not in figure
 
 
 def test_signs_differ_without_colour():
@@ -127,23 +132,23 @@ def test_signs_differ_without_colour():
 def test_a_display_carries_picture_words_and_text(monkeypatch):
     pool = make_geometry()
     data = memory_map_data(pool, plan_segments(pool), blocks=[1])
-    bundled, metadata = bundle(draw_memory_map(data), data.sentence, map_text(data))
-    assert set(bundled) == {"text/html", "image/png", "text/plain"}
+    bundled = bundle(draw_memory_map(data), data.sentence, map_text(data))
+    assert set(bundled) == {"text/html", "image/svg+xml", "text/plain"}
     page = bundled["text/html"]
     assert f'<img alt="{data.sentence}"' in page and f"<figcaption>{data.sentence}</figcaption>" in page
     assert "block 1" in page and not re.search(r'(src|href)="(?!data:)', page)
     assert bundled["text/plain"] == map_text(data)
-    assert metadata["image/png"]["alt"] == data.sentence and metadata["image/png"]["width"] <= 864
+    drawing = ElementTree.fromstring(bundled["image/svg+xml"])
+    assert drawing.get("aria-label") == data.sentence and float(drawing.get("width")) <= 864
+    told = [title.text for title in drawing.iter("{http://www.w3.org/2000/svg}title")]
+    assert "layer 1, block 1, bytes 320 to 383 of storage 0: will be written, by kvzero" in told
 
     shown = []
     monkeypatch.setattr("IPython.display.display", lambda *items, **options: shown.append((items, options)))
     assert show(memory_map(pool), "A pool.") is None
     assert len(shown) == 1 and shown[0][1]["raw"] is True, "one display, and nothing left open"
-    import matplotlib.pyplot as plt
-
-    assert plt.get_fignums() == []
 
 
 def test_html_is_escaped():
-    page = bundle(memory_map(make_geometry()), 'a < b & "c"', "x < y")[0]["text/html"]
+    page = bundle(memory_map(make_geometry()), 'a < b & "c"', "x < y")["text/html"]
     assert 'alt="a &lt; b &amp; &quot;c&quot;"' in page and "x &lt; y" in page

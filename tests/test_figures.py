@@ -190,7 +190,7 @@ def test_every_real_dump_is_drawn(name):
     assert data.totals == {"cleared": plan.needed_bytes_per_block}
     assert sum(band.stride_bytes for band in data.bands) == data.row_bytes
     figure = draw_memory_map(data)
-    assert figure.get_figwidth() <= 9 and figure.smallest_points >= 9
+    assert figure.width_inches <= 9 and len(figure.svg("", telling=True)) < 150_000 and figure.smallest_points >= 9
     text = map_text(data)
     assert text.startswith(data.sentence) and f"{plan.needed_bytes_per_block:,}" in text
 

@@ -244,6 +244,7 @@ def test_the_command_writes_report_page_and_smallest(tmp_path, command):
     assert status == 0 and data["ok"]
     assert data["smallest"] == {"planner": "page-per-segment", "num_blocks": 2, "views": 2}
     page = (tmp_path / "r.html").read_text()
+    page = page.replace('xmlns="http://www.w3.org/2000/svg"', "")
     assert "112,128 bytes" in page and "<h2>Seen</h2>" in page and "http" not in page
     assert len(CacheGeometry.from_json(tmp_path / "s.json").layers) == 2
     status, out, _ = command("s.json")

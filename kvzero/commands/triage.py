@@ -91,12 +91,11 @@ def _size(geometry) -> dict[str, int]:
     return {"num_blocks": geometry.num_blocks, "views": len(geometry.layers)}
 
 
-def _picture(finding) -> bytes | None:
-    """A PNG of the worst block, if the workbook's figures are installed; the page has a text map in any case."""
+def _picture(finding) -> str:
+    """The map of the worst block, as SVG."""
     if finding is None or finding.audit is None:
-        return None
-    try:
-        from kvzero.workbook.figures import memory_map, png_bytes
-    except ImportError:
-        return None
-    return png_bytes(memory_map(finding.audit.geometry, audit=finding.audit))
+        return ""
+    from kvzero.workbook.figures import draw_map
+
+    figure, sentence, _ = draw_map(finding.audit.geometry, audit=finding.audit)
+    return figure.svg(sentence, telling=True)

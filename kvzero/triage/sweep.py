@@ -70,9 +70,9 @@ class Triage:
         """The report in plain words."""
         return as_text(self)
 
-    def html(self, picture_png: bytes | None = None) -> str:
+    def html(self, picture: str = "") -> str:
         """The report as one HTML page that needs nothing else."""
-        return as_html(self, picture_png)
+        return as_html(self, picture)
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain data, as `kvzero triage --json` prints it."""

@@ -5,7 +5,6 @@ The numbers come from the report, a `kvzero.triage.Triage`.
 
 from __future__ import annotations
 
-import base64
 import html
 import textwrap
 
@@ -195,29 +194,25 @@ img {{ max-width: 100%; }} </style></head><body>
 """
 
 
-def as_html(report, picture_png: bytes | None = None) -> str:
+def as_html(report, picture: str = "") -> str:
     """The report as one HTML page without any outside reference.
 
     Args:
         report: the triage.
-        picture_png: a PNG of the worst finding, put next to its text map.
+        picture: the map of the worst finding as HTML, put next to its text map.
     """
     rows = [_row(finding, report) for finding in ([report.engine] if report.engine else []) + list(report.eras)]
     worst = report.worst()
-    picture = ""
+    seen = ""
     if worst and worst.audit:
         about = f"What {worst.planner} does to {report.geometry.name}: {worst.audit.sentence()}"
-        image = ""
-        if picture_png:
-            data = base64.b64encode(picture_png).decode()
-            image = f'<p><img alt="{html.escape(about)}" src="data:image/png;base64,{data}"></p>'
-        picture = f"<h2>Seen</h2><p>{html.escape(about)}</p>{image}<pre>{html.escape(worst.audit.text_map())}</pre>"
+        seen = f"<h2>Seen</h2><p>{html.escape(about)}</p>{picture}<pre>{html.escape(worst.audit.text_map())}</pre>"
     return PAGE.format(
         title=html.escape(f"Triage of {report.geometry.name}"),
         head=html.escape(_head(report)),
         need=html.escape(_need(report)),
         rows="".join(rows),
-        picture=picture,
+        picture=seen,
         advice="".join(f"<li>{html.escape(text)}</li>" for text in advice(report)),
     )
 

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from .figures.show import bundle, picture_html
+from .figures.show import bundle
 
 MIMETYPE = "application/vnd.kvzero.knob+json"
 # Set by `kvzero run --html`: the steps are drawn only where a site is made of them.
@@ -109,13 +109,13 @@ class Knob:
             raise
         self.sentence = sentence
         self._words.value = f"<div role='status'>{html.escape(sentence)}</div>"
-        self._bundle, _ = bundle(figure, sentence, text)
+        self._bundle = bundle(figure, sentence, text)
         code = html.escape(state_code(self._draw, self.state))
         self._bundle["text/html"] = (
             f"<div class='kvzero-knob'><b>{html.escape(self._title)}</b>{self._bundle['text/html']}"
             f"<details><summary>This state as code</summary><pre>{code}</pre></details></div>{_WITHOUT_KERNEL}"
         )
-        self._bundle.pop("image/png", None)  # the HTML carries the picture, and it is sent at each turn of the knob
+        del self._bundle["image/svg+xml"]  # the HTML carries the picture, and it is sent at each turn of the knob
         if self._display is not None:
             self._display.update(self._bundle, raw=True)
 
@@ -135,7 +135,7 @@ class Knob:
             figure, sentence, text = drawn(self._draw, state)
             steps.append({
                 "label": label, "sentence": sentence, "text": text, "code": state_code(self._draw, state),
-                "picture": picture_html(figure, sentence),
+                "picture": bundle(figure, sentence)["image/svg+xml"],
             })  # fmt: skip
         return {"title": self._title, "boundary": list(self.steps).index(self._boundary), "steps": steps}
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 import triton.language as tl
-from matplotlib.figure import Figure
 
 from ..geometry import CacheGeometry
 from ..kernel import NO_FLOATS, jit_both
@@ -17,7 +16,8 @@ from ..launch import SEGMENT, Launch, step_for, tile_rows
 from ..plan import Plan, plan_segments
 from ..specimens import PLANNERS
 from ..zeroer import BlockZeroer
-from .figures.style import BLUE, SOFT, Sheet, Sign, text_width, title_lines
+from .figures.sheet import Figure, Sheet
+from .figures.style import BLUE, SOFT, Sign, text_width, title_lines
 from .tables import table_text
 
 # The function that each kernel is, as `programs_run` counts its calls.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import ipywidgets as widgets
-from matplotlib.figure import Figure
 
 from .explorers.base import Explorer, View, call_text
 from .figures.charts import Limit
+from .figures.sheet import Figure
 from .figures.timeline import timeline, timeline_text
 from .first_launch import Step, Work, step
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import ipywidgets as widgets
-from matplotlib.figure import Figure
 
 from ..bench.sets import layers_apart
 from ..bench.tiles import TILES_BYTES
@@ -14,6 +13,7 @@ from ..plan import plan_segments
 from ..specimens import page_per_segment
 from .explorers.base import Explorer, View
 from .figures.charts import Limit, bars
+from .figures.sheet import Figure
 from .speed import Rates
 from .tables import table_text
 

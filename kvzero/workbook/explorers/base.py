@@ -7,7 +7,6 @@ raised again, so that neither a reader nor a test run misses it.
 
 from __future__ import annotations
 
-import base64
 import gc
 import html
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,12 +15,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import ipywidgets as widgets
-from matplotlib.figure import Figure
 
-from ..figures.show import bundle, png_bytes
-from ..figures.style import WIDTH_INCHES, Sheet, wrap
+from ..figures.sheet import Figure, Sheet
+from ..figures.show import bundle, figure_html
+from ..figures.style import WIDTH_INCHES, wrap
 
-REDRAW_DPI = 120
 OWN = "your own values"
 _KEYS = "Keyboard: Tab to move on; arrows on a slider; Space, arrows, Enter in a menu."
 _PAGE = {"width": "100%", "max_width": "880px"}
@@ -180,7 +178,7 @@ class Explorer(widgets.VBox):
         """The widget; for pages without a kernel, a line with its present picture folded behind it."""
         data = super()._repr_mimebundle_(**options)
         if self.view is not None:
-            still, _ = bundle(self.view.figure, self.view.sentence, self.view.text)
+            still = bundle(self.view.figure, self.view.sentence, self.view.text)
             note = f"Explorer: {self._title} Its controls need a running notebook; here is where it starts."
             data["text/html"] = f"<details><summary>{html.escape(note)}</summary>{still['text/html']}</details>"
             data["text/plain"] = f"{note}\n{still['text/plain']}"
@@ -204,14 +202,9 @@ def _pre(text: str) -> str:
 
 
 def _picture_html(view: View) -> str:
-    width, height = view.figure.get_size_inches()
-    data = base64.b64encode(png_bytes(view.figure, REDRAW_DPI)).decode("ascii")
     words = html.escape(view.sentence)
-    # The size is stated and decoding waits, so that the page neither jumps nor blinks while a slider moves.
     return (
-        f'<img alt="{words}" decoding="sync" width="{width * 96:.0f}" '
-        f'height="{height * 96:.0f}" style="max-width:100%;height:auto;background:#fff" '
-        f'src="data:image/png;base64,{data}">'
+        f"{figure_html(view.figure, view.sentence)}"
         f'<div role="status" aria-live="polite" style="line-height:1.4">{words}</div>'
     )
 

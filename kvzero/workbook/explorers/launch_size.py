@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import ipywidgets as widgets
-from matplotlib.figure import Figure
 
 from ...errors import GridOverflowError
 from ...geometry import CacheGeometry
@@ -13,6 +12,7 @@ from ...launch import AMD, CUDA, DeviceLimits, launch_for
 from ...plan import Plan, plan_segments
 from ...specimens import masked_grid, page_per_segment, stride_and_span
 from ..figures.charts import Limit, bars
+from ..figures.sheet import Figure
 from ..tables import table_text
 from ..toy import make_geometry
 from .base import Explorer, View, call_text

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import ipywidgets as widgets
-from matplotlib.figure import Figure
 
 from ...audit import audit_plan
 from ...errors import KvzeroError
 from ...plan import Plan
 from ...views import Segment
 from ..figures.charts import Limit
+from ..figures.sheet import Figure, Sheet
 from ..figures.style import (
     BODY_POINTS,
     HAIR,
@@ -20,7 +20,6 @@ from ..figures.style import (
     SIGNS,
     SOFT,
     WIDTH_INCHES,
-    Sheet,
     owner_sign,
     text_width,
     title_lines,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import ipywidgets as widgets
-from matplotlib.figure import Figure
 
 from ... import geometries
 from ...geometry import CacheGeometry
@@ -13,6 +12,7 @@ from ...plan import Plan, plan_segments
 from ..figures.map_data import MemoryMapData, memory_map_data
 from ..figures.map_text import map_text
 from ..figures.memory_map import draw_memory_map
+from ..figures.sheet import Figure
 from ..probe import Probe, probe
 from .base import Explorer, View
 

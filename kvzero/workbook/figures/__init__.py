@@ -1,4 +1,4 @@
-"""Figures of the workbook: plain data in, a matplotlib figure out, and one way to display them all.
+"""Figures of the workbook: plain data in, a small SVG out, and one way to display them all.
 
 show_map(geometry, audit=audit)                    # the memory map, its sentence and its text form
 show(bars(values, sentence, log=True), sentence)   # any other figure
@@ -11,13 +11,14 @@ from .history import EVENTS, KINDS, Step, history_text, history_timeline
 from .map_data import MemoryMapData, memory_map_data
 from .map_text import map_text
 from .memory_map import draw_memory_map, memory_map
-from .show import bundle, draw_map, figure_html, png_bytes, show, show_map
-from .style import COLOURS, GLYPHS, HATCHES, SIGNS, Sheet, Sign, bytes_text, owner_sign, round_bytes
+from .sheet import Figure, Sheet
+from .show import bundle, draw_map, show, show_map
+from .style import GLYPHS, SIGNS, Sign, bytes_text, owner_sign, round_bytes
 from .timeline import ACTIONS, Event, timeline, timeline_text
 
 __all__ = [
-    "ACTIONS", "COLOURS", "EVENTS", "GLYPHS", "HATCHES", "KINDS", "SIGNS", "Band", "Cell", "Event", "Fold", "Limit",
+    "ACTIONS", "EVENTS", "GLYPHS", "KINDS", "SIGNS", "Band", "Cell", "Event", "Figure", "Fold", "Limit",
     "MemoryMapData", "Run", "Sheet", "Sign", "Step", "bars", "bundle", "bytes_text", "draw_map", "draw_memory_map",
-    "figure_html", "history_text", "history_timeline", "map_text", "memory_map", "memory_map_data", "owner_sign",
-    "page_runs", "png_bytes", "round_bytes", "show", "show_map", "sweep", "timeline", "timeline_text",
+    "history_text", "history_timeline", "map_text", "memory_map", "memory_map_data", "owner_sign", "page_runs",
+    "round_bytes", "show", "show_map", "sweep", "timeline", "timeline_text",
 ]  # fmt: skip

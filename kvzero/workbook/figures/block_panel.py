@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from .atlas import STATES, Cell
 from .map_data import MemoryMapData
 from .measures import Measure
-from .panel import LEFT, RIGHT, bracket, kernel_mark, kernel_marks, owner_text
-from .style import BODY_POINTS, PAPER, SIGNS, SMALL_POINTS, SOFT, Sheet, owner_sign, text_width, wrap
+from .panel import LEFT, RIGHT, bracket, kernel_mark, kernel_marks, owner_text, told
+from .sheet import Sheet
+from .style import BODY_POINTS, INK, PAPER, SIGNS, SMALL_POINTS, SOFT, owner_sign, text_width, wrap
 
 ROW, GAP = 0.27, 0.05
 BAND_GAP = 0.07  # bands are apart in memory, and so on the map
@@ -91,6 +94,7 @@ def draw_blocks(sheet: Sheet, data: MemoryMapData, columns: Columns, top: float)
     _draw_rows(sheet, data, columns, base)
     _draw_kernel_edges(sheet, data, columns, base)
     below = base + len(data.rows) * (ROW + GAP)
+    _break_marks(sheet, data, base - 0.03, below - GAP + 0.03)
     if data.beyond:
         _draw_beyond(sheet, data, columns, below)
     _draw_measures(sheet, data, columns, below + _beyond_inches(data))
@@ -116,8 +120,9 @@ def _draw_rows(sheet: Sheet, data: MemoryMapData, columns: Columns, base: float)
         name = f"block {row:,}" if 0 <= row < data.num_blocks else ("before" if row < 0 else "past the end")
         sheet.text(LEFT - 0.1, y + ROW / 2, ("▸ " if asked else "") + name, BODY_POINTS, align="right",
                    bold=asked)  # fmt: skip
-        for cell in (cell for cell in data.cells if cell.row == row):
-            _draw_cell(sheet, data, cell, columns.x(columns.band(cell.start_bytes), cell.start_bytes), columns.scale, y)
+        cells = [cell for cell in data.cells if cell.row == row]
+        places = [columns.x(columns.band(cell.start_bytes), cell.start_bytes) for cell in cells]
+        _draw_cells(sheet, data, cells, places, columns.scale, y)
 
 
 def _draw_beyond(sheet: Sheet, data: MemoryMapData, columns: Columns, y: float) -> None:
@@ -126,8 +131,7 @@ def _draw_beyond(sheet: Sheet, data: MemoryMapData, columns: Columns, y: float) 
     scale = min(columns.scale, (RIGHT - LEFT) / cells[-1].end_bytes)
     sheet.stroke([(0.15, y - GAP / 2), (RIGHT, y - GAP / 2)], SOFT, 0.8, ":")
     sheet.text(LEFT - 0.1, y + ROW / 2, "before" if byte < 0 else "past the end", BODY_POINTS, align="right")
-    for cell in cells:
-        _draw_cell(sheet, data, cell, LEFT + cell.start_bytes * scale, scale, y)
+    _draw_cells(sheet, data, cells, [LEFT + cell.start_bytes * scale for cell in cells], scale, y)
     written = [cell for cell in cells if cell.kind == "overrun"]
     count = sum(cell.end_bytes - cell.start_bytes for cell in written)
     x, end = (LEFT + edge * scale for edge in (written[0].start_bytes, written[-1].end_bytes))
@@ -138,29 +142,46 @@ def _draw_beyond(sheet: Sheet, data: MemoryMapData, columns: Columns, y: float) 
     sheet.text(left, y + ROW + 0.17, words, colour=SOFT)
 
 
-def _draw_cell(sheet: Sheet, data: MemoryMapData, cell: Cell, x: float, scale: float, y: float) -> None:
-    true_width = (cell.end_bytes - cell.start_bytes) * scale
-    width = max(true_width, LEAST_WIDTH)
-    thin = true_width < LEAST_WIDTH
-    if cell.layers:
-        sheet.box(x, y, width, ROW, owner_sign(cell.layers[0]), edge=PAPER if width > 0.06 else None, over=thin)
-    else:
+def _draw_cells(
+    sheet: Sheet, data: MemoryMapData, cells: Sequence[Cell], places: Sequence[float], scale: float, y: float
+) -> None:
+    """A row: whose bytes they are as its ground, and what was done to them on top, one box where they touch."""
+    written: list[list] = []  # left, right, kind of neighbouring cells with the same fate
+    for cell, x in zip(cells, places, strict=True):
+        true_width = (cell.end_bytes - cell.start_bytes) * scale
+        width, thin = max(true_width, LEAST_WIDTH), true_width < LEAST_WIDTH
         outside = cell.kind in ("redzone", "overrun")
-        sheet.box(x, y, width, ROW, SIGNS["redzone" if outside else "idle_pad"], over=thin)
-    if cell.kind in STATES:
-        sign, inset = SIGNS[cell.kind], 0.045
-        sheet.box(x, y + inset, width, ROW - 2 * inset, sign, edge=PAPER if width > 0.06 else None, over=1 + thin)
+        ground = owner_sign(cell.layers[0]) if cell.layers else SIGNS["redzone" if outside else "idle_pad"]
+        sheet.box(x, y, width, ROW, ground, edge=PAPER if cell.layers and width > 0.06 else None, over=thin)
+        sheet.tell(x, y, width, ROW, told(data, cell))
+        if cell.kind in STATES:
+            if written and written[-1][2] == cell.kind and abs(written[-1][1] - x) < 1e-6:
+                written[-1][1] = x + true_width
+            else:
+                written.append([x, x + true_width, cell.kind])
+        first = data.first
+        if first and first["storage"] == cell.storage:
+            inside = first["byte_offset"] - cell.offset_bytes
+            if 0 <= inside < cell.end_bytes - cell.start_bytes:
+                bracket(sheet, x + inside * scale, y, max(width, 0.1), ROW)
+    for left, right, kind in written:
+        sign, inset, width = SIGNS[kind], 0.045, max(right - left, LEAST_WIDTH)
+        sheet.box(left, y + inset, width, ROW - 2 * inset, sign, over=1 + (width == LEAST_WIDTH))
         if width >= 0.11:
-            count = max(1, min(5, round(width / 0.9)))
+            count = max(1, min(9, round(width / 0.9)))
             for i in range(count):
-                sheet.glyph(x + width * (i + 0.5) / count, y + ROW / 2, sign, 0.09, clear=min(0.15, width))
-    first = data.first
-    if (
-        first
-        and first["storage"] == cell.storage
-        and 0 <= first["byte_offset"] - cell.offset_bytes < cell.end_bytes - cell.start_bytes
-    ):
-        bracket(sheet, x + (first["byte_offset"] - cell.offset_bytes) * scale, y, max(width, 0.1), ROW)
+                sheet.glyph(left + width * (i + 0.5) / count, y + ROW / 2, sign, 0.09, clear=min(0.15, width))
+
+
+def _break_marks(sheet: Sheet, data: MemoryMapData, top: float, bottom: float) -> None:
+    """A jagged edge on each side where a block goes on outside the window."""
+    low, high = data.window_bytes
+    for x, cut in ((LEFT, low > 0), (RIGHT, high < data.row_bytes)):
+        if cut:
+            steps = max(2, round((bottom - top) / 0.06))
+            zigzag = [(x + 0.03 * (i % 2 * 2 - 1), top + (bottom - top) * i / steps) for i in range(steps + 1)]
+            sheet.stroke(zigzag, PAPER, 4.5, over=4)
+            sheet.stroke(zigzag, INK, 1.0, over=5)
 
 
 def _draw_measures(sheet: Sheet, data: MemoryMapData, columns: Columns, y: float) -> None:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from .atlas import UNITS_PER_LINE, Cell
 from .map_data import MemoryMapData
 from .panel import LEFT, RIGHT, bracket, owner_text
-from .style import INK, PAPER, SIGNS, SMALL_POINTS, SOFT, WIDTH_INCHES, Sheet, Sign, owner_sign, text_width
+from .sheet import Sheet
+from .style import INK, PAPER, SIGNS, SMALL_POINTS, SOFT, WIDTH_INCHES, Sign, owner_sign, text_width
 
 FLAG = 0.05
 MOST_PUSH = 0.1  # inches; a label that would stand farther from its bytes is left out

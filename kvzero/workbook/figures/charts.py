@@ -6,34 +6,33 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, floor, log10
 
-from matplotlib.figure import Figure
-
+from .sheet import Figure, Sheet
 from .style import (
-    BLUE,
     BODY_POINTS,
+    BROWN,
     GREEN,
     INK,
     ORANGE,
     PAPER,
-    PURPLE,
-    SKY,
+    SIGNS,
+    SLATE,
     SOFT,
+    STONE,
     VERMILION,
     WIDTH_INCHES,
-    Sheet,
     Sign,
     text_width,
     title_lines,
 )
 
-# Bars and lines take these in turn.
+# Bars and lines take these in turn, none of which stands for a fate of bytes on a map.
 SERIES = (
-    Sign("", "", BLUE, "", PAPER, PAPER),
+    Sign("", "", SLATE, "", PAPER, PAPER),
     Sign("", "", ORANGE, "////", "#fff1d6", INK),
     Sign("", "", GREEN, "....", "#d9f2e9", PAPER),
-    Sign("", "", PURPLE, "\\\\\\\\", "#fbe8f2", INK),
-    Sign("", "", SKY, "xxxx", "#e3f3fd", INK),
-    Sign("", "", VERMILION, "----", "#ffe0cc", PAPER),
+    Sign("", "", BROWN, "\\\\\\\\", "#efe0d2", PAPER),
+    Sign("", "", STONE, "xxxx", "#eef1f4", INK),
+    Sign("", "", INK, "----", "#8a8a8a", PAPER),
 )
 DASHES = ("-", "--", ":", "-.")
 MARKED = 20  # a line of up to so many points shows them
@@ -46,6 +45,12 @@ class Limit:
 
     name: str
     value: float
+
+
+def series_sign(name: str, index: int) -> Sign:
+    """The sign of a bar or a line: that of its fate if its name begins with one ("missed", "stomped bytes"), else the
+    next one of `SERIES`."""
+    return SIGNS.get(name.lower().split(" ")[0].rstrip(":,"), SERIES[index % len(SERIES)])
 
 
 def number_text(value: float) -> str:
@@ -105,7 +110,7 @@ def bars(
         sheet.text((left + right) / 2, bottom + 0.31, scale.lstrip(", "), colour=SOFT, align="center")
     for index, ((name, value), word) in enumerate(zip(values, words, strict=True)):
         y = top + 0.36 * index + 0.04
-        sign = Sign("", "", VERMILION, "xxx", "#ffd9bf") if over[index] else SERIES[0]
+        sign = Sign("", "", VERMILION, "xxx", "#ffd9bf") if over[index] else series_sign(name, 0)
         sheet.text(left - 0.12, y + 0.14, name, BODY_POINTS, align="right")
         if value > 0:
             sheet.box(left, y, max(x(value) - left, 0.015), 0.28, sign)
@@ -187,12 +192,12 @@ def sweep(
         fits = x + 0.08 + text_width(words) < WIDTH_INCHES
         sheet.text(x + (0.06 if fits else -0.06), y, words, align="left" if fits else "right")
     for index, (name, points) in enumerate(lines):
-        colour, dash = SERIES[index % len(SERIES)].fill, DASHES[index % 4]
+        colour, dash = series_sign(name, index).fill, DASHES[index % 4]
         sheet.stroke([place(*point) for point in points], colour, 2.4, dash, over=4)
         own = series[index][1]
         upright = len({x for x, _ in own}) < len(own)  # a staircase of corners has no points to mark
         for point in own if steps or (len(own) <= MARKED and not upright) else ():
-            sheet.glyph(*place(*point), Sign("", ".", colour, ink=colour), 0.22)
+            sheet.dot(*place(*point), colour)
         if len(series) == 1:
             continue
         y = top + height + 0.58 + 0.22 * (index // 2)

@@ -3,33 +3,28 @@
 from __future__ import annotations
 
 import numpy as np
-from matplotlib.colors import to_rgb
 
 from .atlas import STATES
 from .map_data import MemoryMapData
 from .panel import LEFT, RIGHT
-from .style import HAIR, INK, PAPER, SIGNS, SMALL_POINTS, SOFT, Sheet, owner_sign, round_bytes
+from .sheet import Sheet
+from .style import HAIR, INK, PAPER, SIGNS, SMALL_POINTS, SOFT, Sign, owner_sign, round_bytes
+
+HARM = ("missed", "stomped", "overrun")
+LEAST_HARM = 0.035  # inches
 
 
 def draw_fold(sheet: Sheet, data: MemoryMapData, top: float, height: float, below: float) -> None:
     fold = data.fold
-    palette = np.array([to_rgb(owner_sign(0).fill)] + [to_rgb(SIGNS[state].fill) for state in STATES])
-    owners = np.array([to_rgb(SIGNS["idle_pad"].fill)] + [to_rgb(owner_sign(i).fill) for i in range(4)])
     beyond = bool(fold.kinds[-1].any())  # the last line is what lies past the pool
     kinds = fold.kinds if beyond else fold.kinds[:-1]
-    picture = np.broadcast_to(owners[np.where(fold.owners < 0, 0, fold.owners % 4 + 1)], (*kinds.shape, 3)).copy()
-    if beyond:
-        picture[-1] = to_rgb(SIGNS["redzone"].fill)
-    picture[kinds > 0] = palette[kinds[kinds > 0]]
     per_row = f", {fold.rows_per_cell:,} to a line" if fold.rows_per_cell > 1 else ""
     sheet.text(
         0.15, top, f"The whole pool: {data.num_blocks:,} blocks down{per_row}; the {round_bytes(data.row_bytes)} of a "
         "block across, each column the worst of its bytes", SMALL_POINTS, SOFT,
     )  # fmt: skip
     top += 0.13
-    sheet.axes.imshow(
-        picture, extent=(LEFT, RIGHT, top + height, top), aspect="auto", interpolation="nearest", zorder=1
-    )
+    _draw_grid(sheet, fold.owners, kinds, beyond, top, height)
     sheet.outline(LEFT, top, RIGHT - LEFT, height, HAIR, 0.8)
     line = height / len(kinds)
     sheet.text(LEFT - 0.1, top + min(0.07, height / 4), "block 0", align="right", colour=SOFT)
@@ -46,6 +41,35 @@ def draw_fold(sheet: Sheet, data: MemoryMapData, top: float, height: float, belo
         sheet.outline(left, top - 0.02, right - left, height + 0.04, INK, 1.3)
         for a, b in ((left, LEFT), (right, RIGHT)):
             sheet.stroke([(a, top + height + 0.02), (b, below - 0.02)], SOFT, 0.8, "--")
+
+
+def _draw_grid(sheet: Sheet, owners: np.ndarray, kinds: np.ndarray, beyond: bool, top: float, height: float) -> None:
+    """The folded pool, as few boxes: lines that are alike are one, and so are neighbours in a line."""
+    scale, line = (RIGHT - LEFT) / kinds.shape[1], height / len(kinds)
+    for left, right in _runs(owners):
+        sign = SIGNS["idle_pad"] if owners[left] < 0 else owner_sign(int(owners[left]))
+        sheet.box(LEFT + left * scale, top, (right - left) * scale, height, Sign("", "", sign.fill))
+    if beyond:
+        sheet.box(LEFT, top + height - line, RIGHT - LEFT, line, Sign("", "", SIGNS["redzone"].fill), over=1)
+    changes = [0, *(1 + np.flatnonzero((kinds[1:] != kinds[:-1]).any(axis=1))).tolist(), len(kinds)]
+    for first, last in zip(changes, changes[1:], strict=False):
+        for left, right in _runs(kinds[first]):
+            code = int(kinds[first, left])
+            if code:
+                state = STATES[code - 1]
+                # One bad block of a hundred must be seen: what is wrong is never thinner than a thick line.
+                least = LEAST_HARM if state in HARM else 0.0
+                tall = max((last - first) * line, least)
+                y = min(top + first * line, top + height - tall)
+                wide = max((right - left) * scale, least)
+                x = min(LEFT + left * scale, RIGHT - wide)
+                sheet.box(x, y, wide, tall, Sign("", "", SIGNS[state].fill), over=2 + code / 10)
+
+
+def _runs(line: np.ndarray) -> list[tuple[int, int]]:
+    """The stretches of a line in which all values are the same."""
+    edges = [0, *(1 + np.flatnonzero(line[1:] != line[:-1])).tolist(), len(line)]
+    return list(zip(edges, edges[1:], strict=False))
 
 
 def _mark_states(sheet: Sheet, kinds: np.ndarray, top: float, height: float) -> None:

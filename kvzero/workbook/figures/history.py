@@ -10,22 +10,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 
-from matplotlib.figure import Figure
-
 from .charts import UNDER
+from .sheet import Figure, Sheet
 from .style import (
     BLUE,
+    BROWN,
     GREEN,
     HAIR,
     INK,
     ORANGE,
     PAPER,
-    PURPLE,
+    SLATE,
     SMALL_POINTS,
     SOFT,
-    VERMILION,
     WIDTH_INCHES,
-    Sheet,
     Sign,
     text_width,
     title_lines,
@@ -34,8 +32,8 @@ from .style import (
 # What each mistake was about; every kind has a glyph besides its colour.
 KINDS: dict[str, Sign] = {
     "feature": Sign("the zeroing itself", "*", BLUE, "", PAPER, PAPER),
-    "place": Sign("wrong place: stride, span, offset", "P", VERMILION, "", PAPER, PAPER),
-    "time": Sign("wrong time: races, capture", "T", PURPLE, "", PAPER, INK),
+    "place": Sign("wrong place: stride, span, offset", "P", BROWN, "", PAPER, PAPER),
+    "time": Sign("wrong time: races, capture", "T", SLATE, "", PAPER, PAPER),
     "set": Sign("wrong set: which blocks and layers", "S", GREEN, "", PAPER, PAPER),
     "launch": Sign("wrong launch: grid, compilation, pages", "L", ORANGE, "", PAPER, INK),
 }

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from matplotlib.figure import Figure
-
 from ...geometry import CacheGeometry
 from ...plan import Plan
 from ...report import Audit
@@ -16,7 +14,8 @@ from .byte_panel import ByteLine, byte_lines, draw_bytes
 from .fold_panel import draw_fold
 from .map_data import MemoryMapData, memory_map_data
 from .panel import RIGHT, kernel_mark, kernel_marks
-from .style import HAIR, SIGNS, WIDTH_INCHES, Sheet, bytes_text, owner_sign, title_lines
+from .sheet import Figure, Sheet
+from .style import HAIR, SIGNS, WIDTH_INCHES, bytes_text, owner_sign, title_lines
 
 
 def memory_map(

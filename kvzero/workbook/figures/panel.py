@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from .atlas import Cell
 from .map_data import MemoryMapData
-from .style import INK, PAPER, WIDTH_INCHES, Sheet
+from .sheet import Sheet
+from .style import INK, PAPER, WIDTH_INCHES
 
+FATES = {
+    "kept": "not written", "idle_pad": "not written", "redzone": "not written", "planned": "will be written",
+    "cleared": "cleared", "pad": "pad, written", "missed": "missed, left dirty", "stomped": "stomped",
+    "overrun": "overrun, written",
+}  # fmt: skip
 LEFT, RIGHT = 1.4, WIDTH_INCHES - 0.15  # the gutter on the left holds offsets of up to 13 digits
 
 
@@ -18,6 +24,15 @@ def owner_text(data: MemoryMapData, cell: Cell, most: int = 1) -> str:
     part = f", {cell.part}" if cell.part else ""
     named = sorted(cell.layers, key=lambda layer: layer in data.not_zeroed)[:most]
     return " + ".join(data.labels[layer] for layer in named) + more + part + kept
+
+
+def told(data: MemoryMapData, cell: Cell) -> str:
+    """What a cell is, in words: layer, block, byte range in its storage, and what was done to it by whom."""
+    first, last = cell.offset_bytes, cell.offset_bytes + cell.end_bytes - cell.start_bytes - 1
+    who = "outside the storage" if cell.kind in ("redzone", "overrun") else owner_text(data, cell, 9)
+    where = f", block {cell.row:,}" if cell.layers else ""
+    by = f", by {data.planner}" if data.planner and cell.kind not in ("kept", "idle_pad", "redzone", "missed") else ""
+    return f"{who}{where}, bytes {first:,} to {last:,} of storage {cell.storage}: {FATES[cell.kind]}{by}"
 
 
 def bracket(sheet: Sheet, x: float, y: float, width: float, height: float) -> None:

@@ -8,98 +8,55 @@ from __future__ import annotations
 
 import base64
 import html
-import io
+from collections.abc import Sequence
 
-import numpy as np
-from matplotlib.figure import Figure
-from PIL import Image
-
-DPI = 192  # two dots for each of a screen's
-COLOURS = 128  # flat fills and the edges of letters need no more
+from .sheet import Figure, stacked
 
 
-def png_bytes(figure: Figure, dpi: int = DPI) -> bytes:
-    """The figure as a PNG file with a palette: a third of the size, and no eye sees the difference."""
-    figure.set_dpi(dpi)
-    figure.canvas.draw()
-    picture = Image.fromarray(np.asarray(figure.canvas.buffer_rgba())[..., :3])
-    buffer = io.BytesIO()
-    flat = picture.quantize(COLOURS, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
-    palette, paper = flat.getpalette(), 3 * flat.getpixel((0, 0))
-    palette[paper : paper + 3] = [255] * 3  # the mean of its shades is a tint that shows on a white page
-    flat.putpalette(palette)
-    flat.save(buffer, format="PNG")
-    return buffer.getvalue()
+def figure_html(figure: Figure, sentence: str) -> str:
+    """The picture as HTML: no wider than the page, and described.
 
-
-def figure_html(picture: bytes, width_inches: float, sentence: str, text: str | None = None) -> str:
-    """The picture as HTML: no wider than the page, described, with its text form under it.
-
-    Args:
-        picture: a PNG file.
-        width_inches: the width at which type has its stated size.
-        sentence: what to see; the text alternative and the caption.
-        text: the text form, folded away behind a line that opens it.
-
-    >>> '<img alt="Four pages."' in figure_html(b"", 9, "Four pages.")
-    True
+    As an image, it is also shown in a notebook that the reader has not yet declared to be trusted.
     """
-    data = base64.b64encode(picture).decode("ascii")
-    words = html.escape(sentence)
-    style = f"width:{width_inches * 96:.0f}px;max-width:100%;height:auto;background:#fff"
+    data = base64.b64encode(figure.svg(sentence).encode()).decode("ascii")
+    style = f"width:{figure.width_pixels}px;max-width:100%;height:auto;background:#fff"
+    return f'<img alt="{html.escape(sentence)}" style="{style}" src="data:image/svg+xml;base64,{data}">'
+
+
+def bundle(figure: Figure | Sequence[Figure], sentence: str, text: str | None = None) -> dict[str, str]:
+    """The display of a figure by MIME type; see `show`."""
+    whole = stacked([figure] if isinstance(figure, Figure) else figure)
     folded = ""
     if text:
         folded = (
             "<details><summary>The same as text</summary>"
             f'<pre style="overflow-x:auto;line-height:1.2">{html.escape(text)}</pre></details>'
         )
-    return (
-        '<figure class="kvzero-figure" style="margin:0">'
-        f'<img alt="{words}" style="{style}" src="data:image/png;base64,{data}">'
-        f"<figcaption>{words}</figcaption>{folded}</figure>"
-    )
-
-
-def picture_html(figure: Figure | list[Figure], sentence: str) -> str:
-    """The figure, or each of a list of figures below each other, as HTML with the sentence as text alternative."""
-    figures = figure if isinstance(figure, (list, tuple)) else [figure]
-    return "".join(figure_html(png_bytes(one, 120), one.get_size_inches()[0], sentence) for one in figures)
-
-
-def bundle(figure: Figure | list[Figure], sentence: str, text: str | None = None) -> tuple[dict, dict]:
-    """The display of a figure as (data, metadata) by MIME type; see `show`."""
-    if isinstance(figure, (list, tuple)):
-        data, metadata = bundle(figure[0], sentence, text)
-        rest = [figure_html(png_bytes(one), one.get_size_inches()[0], sentence) for one in figure[1:]]
-        return {**data, "text/html": data["text/html"] + "".join(rest)}, metadata
-    picture = png_bytes(figure)
-    width, height = figure.get_size_inches()
     plain = sentence if not text or text.startswith(sentence) else f"{sentence}\n{text}"
-    data = {
-        "text/html": figure_html(picture, width, sentence, text),
-        "image/png": base64.b64encode(picture).decode("ascii"),
+    return {
+        "text/html": (
+            f'<figure class="kvzero-figure" style="margin:0">{figure_html(whole, sentence)}'
+            f"<figcaption>{html.escape(sentence)}</figcaption>{folded}</figure>"
+        ),
+        "image/svg+xml": whole.svg(sentence, telling=True),
         "text/plain": text if text and text.startswith(sentence) else plain,
     }
-    size = {"alt": sentence, "width": round(width * 96), "height": round(height * 96)}
-    return data, {"image/png": size}
 
 
-def show(figure: Figure, sentence: str, text: str | None = None) -> None:
+def show(figure: Figure | Sequence[Figure], sentence: str, text: str | None = None) -> None:
     """Display a figure with its description, once.
 
     Args:
-        figure: a figure of this package.
+        figure: a figure of this package, or several to stand below each other.
         sentence: what to see, in a sentence; it is read out for the picture and stands under it.
         text: the text form (`map_text`, or a table as text), for pages and readers without pictures.
 
     Example:
-        data = memory_map_data(geometry, audit=audit)
-        show(draw_memory_map(data), data.sentence, map_text(data))
+        show(bars(values, sentence), sentence, table_text(header, rows))
     """
     from IPython.display import display
 
-    data, metadata = bundle(figure, sentence, text)
-    display(data, metadata=metadata, raw=True)
+    display(bundle(figure, sentence, text), raw=True)
 
 
 def draw_map(*arguments, **options) -> tuple[Figure, str, str]:

@@ -5,24 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from matplotlib.figure import Figure
-
 from .charts import UNDER, Limit, ticks
+from .sheet import Figure, Sheet
 from .style import (
     BLUE,
+    BROWN,
     GREEN,
     HAIR,
     INK,
     ORANGE,
     PAPER,
-    PURPLE,
-    SKY,
+    SLATE,
     SMALL_POINTS,
     SOFT,
+    STONE,
     VERMILION,
     WIDTH_INCHES,
-    YELLOW,
-    Sheet,
     Sign,
     text_width,
     title_lines,
@@ -31,15 +29,15 @@ from .style import (
 # What a box on a timeline does, with a fill, a hatch and a word each.
 ACTIONS = {
     "fill": Sign("the host fills a buffer", "", ORANGE, "", INK, INK),
-    "copy": Sign("a copy reads a buffer", "", SKY, "////", BLUE, INK),
+    "copy": Sign("a copy reads a buffer", "", STONE, "////", SLATE, INK),
     "zero": Sign("a kernel zeroes blocks", "", BLUE, "", PAPER, PAPER),
     "run": Sign("other work", "", "#dcdcdc", "", SOFT, INK),
     "wait": Sign("held back", "", "#f4f4f4", "....", HAIR, SOFT),
     "load": Sign("loaded bytes arrive", "", GREEN, "\\\\\\\\", "#d9f2e9", PAPER),
     "wrong": Sign("goes wrong", "", VERMILION, "xxx", "#ffd9bf", PAPER),
-    "mark": Sign("", "", YELLOW, "", INK, INK),
-    "compile": Sign("a kernel is compiled or loaded", "", PURPLE, "||||", PAPER, INK),
-    "other": Sign("", "", PURPLE, "||||", PAPER, INK),
+    "mark": Sign("", "", "#f3e3b3", "", INK, INK),
+    "compile": Sign("a kernel is compiled or loaded", "", BROWN, "||||", "#c9ab8a", PAPER),
+    "other": Sign("", "", BROWN, "||||", "#c9ab8a", PAPER),
 }
 
 
