@@ -1,4 +1,4 @@
-"""From a running engine to a geometry file: one call, nothing copied, no work on the device.
+"""Describe the caches of a running engine in a geometry file, without copies and without work on the device.
 
 Paste one of these into a worker process, after its caches are allocated:
 
@@ -37,7 +37,7 @@ def capture(
     engine: str = "",
     **options: Any,
 ) -> CacheGeometry:
-    """Describe any engine's cache tensors, and write the geometry file.
+    """Describe an engine's cache tensors, and write the geometry file.
 
     Args:
         tensors: layer name to tensor, or to a sequence of tensors (K and V apart, recurrent state).
@@ -91,7 +91,7 @@ def capture_vllm(worker: Any, path: str | Path | None = None, *, read_engine_pla
 
 
 def vllm_fields(worker: Any) -> dict[str, Any]:
-    """What a vLLM worker or model runner passes to its own zeroer, read by name.
+    """Return what a vLLM worker or model runner passes to its own zeroer, read by name.
 
     Returns:
         The arguments of `read_vllm_groups` and of `kvzero.integrations.vllm.KVBlockZeroer`.
@@ -116,7 +116,7 @@ def vllm_fields(worker: Any) -> dict[str, Any]:
 
 @dataclass
 class EngineCaches:
-    """What the caches of an engine look like: tensors by layer, and the facts that go with each layer.
+    """The caches of an engine: tensors by layer, and the facts that go with each layer.
 
     Tensors on another device than `device` stay out of `tensors`; `elsewhere` names them, with their devices.
     """
@@ -147,7 +147,7 @@ class EngineCaches:
         return replace(geometry, engine=engine, source="", extra=extra)
 
     def storages(self) -> dict[int, Any]:
-        """The storages under the tensors, whole, by the ids of `geometry()`."""
+        """Return the whole storages of the tensors, by the ids of `geometry()`."""
         return storage_tensors(self.tensors)
 
 
@@ -159,7 +159,7 @@ def read_vllm_groups(
     num_blocks: int,
     runner_only_attn_layers: Iterable[str] | None = None,
 ) -> EngineCaches:
-    """Collect the cache tensors behind vLLM's attention groups, by the names of the fields alone.
+    """Collect the cache tensors of vLLM's attention groups; only the names of fields are relied on.
 
     Args:
         device: device of the pool; layers on another device are left out and named in the geometry. None takes all.
@@ -170,7 +170,7 @@ def read_vllm_groups(
         num_blocks: blocks in the pool.
         runner_only_attn_layers: layers that the pool does not own.
 
-    Attention specs are told by the class name `AttentionSpec` in their ancestry. Since #51718 views have blocks at
+    A spec counts as attention if a class named `AttentionSpec` is among its bases. Since #51718 views have blocks at
     dimension 0; for older engines the dimension is found, or refused as ambiguous.
     """
     caches = EngineCaches(num_blocks)
@@ -210,7 +210,7 @@ def read_vllm_groups(
 
 
 def _by_manager_block(cache: Any, group: Any, num_blocks: int, where: str) -> Any:
-    """A view by block over a view by strided kernel blocks: the same memory, seen as the pool counts it."""
+    """Return a view with one entry per block over the memory of a view with strided kernel blocks."""
     tokens, kernel_tokens = group.kv_cache_spec.block_size, group.kernel_block_size
     ratio = tokens // kernel_tokens
     shape, stride = cache.shape, cache.stride()
@@ -234,10 +234,10 @@ def _spec_facts(spec: Any, kernel_block_size: int) -> dict[str, Any]:
 
 
 def _engine_plan(zeroer: Any, caches: EngineCaches, read: bool) -> dict[str, Any]:
-    """The segments of the engine's own zeroer, from its table of addresses, strides and spans in words."""
+    """Read the segments of the engine's own zeroer from its table of addresses, strides and spans in words."""
     table = getattr(zeroer, "_meta", None)
     if not isinstance(table, tuple) or len(table) != 6:
-        # The tables of four and five fields (before #50276) do not hold a stride: the specimens stand for them.
+        # The tables of four and five fields (before #50276) hold no stride; the old planners reproduce them.
         return {"engine_plan_note": "the engine's zeroer holds no table of six fields; its plan was not read"}
     addresses, strides, spans = table[:3]
     if addresses.device.type != "cpu" and not read:
@@ -276,7 +276,7 @@ def _rank() -> str:
 
 
 def _tensors_of(cache: Any) -> list[Any]:
-    """The tensors bound to a layer: one, or several (recurrent state), however deep an engine nests them."""
+    """Return the tensors bound to a layer: one, or several (recurrent state), at any depth of nesting."""
     if isinstance(cache, (list, tuple)):
         return [tensor for item in cache for tensor in _tensors_of(item)]
     return [cache] if hasattr(cache, "untyped_storage") and cache.numel() else []

@@ -103,7 +103,7 @@ class CacheGeometry:
             kernel_blocks_per_block: kernel blocks in a block, for all or by name. May be omitted if the block
                 dimensions of all views have the same size, or exactly `num_blocks` entries.
             groups: cache group by layer or view name; group 0 if absent.
-            not_zeroed: layers that a fresh block leaves alone (recurrent state).
+            not_zeroed: layers whose bytes a fresh block keeps (recurrent state).
             device: device of the pool, such as "cuda:0"; needed only if the tensors lie on several. Tensors on
                 other devices are left out and listed in `extra["views_on_other_devices"]` and in the file.
             layer_facts: further keys of `from_dict` by layer or view name, such as `manager_block_size` and
@@ -114,10 +114,10 @@ class CacheGeometry:
             AmbiguousBlockDimError, BlockDimNotFoundError: the block dimension must be stated.
             KernelBlocksError, UnstatedKernelBlocksError: a view holds more blocks than the pool has.
             StorageDeviceError: the tensors lie on several devices, and `device` names none of them.
-            TensorKindError: not a mapping of dense tensors, or a layer of none.
-            StorageAliasError: two tensors share bytes, but not an allocation that torch knows of.
+            TensorKindError: `tensors` is not a mapping, a value is not a dense tensor, or a layer has no tensor.
+            StorageAliasError: two tensors share bytes, but torch gives them different storages.
             UnknownSelectionError: an option names a layer that is not there.
-            WrongTypeError: `groups` is no mapping, or `not_zeroed` no names.
+            WrongTypeError: `groups` is not a mapping, or `not_zeroed` does not hold names.
             KvzeroError: any rule that `from_dict` checks.
 
         Example:
@@ -318,14 +318,14 @@ def same_device(actual: Any, wanted: Any) -> bool:
 
 
 def is_dense(memory: Any) -> bool:
-    """Whether this is a tensor or a storage whose bytes lie as shape and stride say."""
+    """Whether this is a storage, or a tensor whose shape and stride describe its memory."""
     if str(getattr(memory, "layout", "torch.strided")) != "torch.strided" or getattr(memory, "is_nested", False):
         return False
     return hasattr(memory, "untyped_storage") or type(memory).__name__ == "UntypedStorage"
 
 
 def kind_of(memory: Any) -> str:
-    """How a message names what is no dense tensor.
+    """Describe a non-dense object for an error message.
 
     >>> kind_of([1, 2])
     'a list'
@@ -335,13 +335,13 @@ def kind_of(memory: Any) -> str:
 
 
 def _address(tensor: Any) -> int:
-    """Where the tensor's storage begins; storages without memory (meta tensors) are told apart as objects."""
+    """The address of the tensor's storage; a storage without memory (meta tensors) is identified as an object."""
     storage = tensor.untyped_storage()
-    return storage.data_ptr() or -storage._cdata
+    return storage.data_ptr() or -id(storage)
 
 
 def _check_apart(views) -> None:
-    """Raise StorageAliasError where two storages share bytes, as arrays cut from one another do."""
+    """Raise StorageAliasError if two storages share bytes, as slices of one NumPy array do."""
     places = {(_address(tensor), tensor.untyped_storage().nbytes()): view for _, view, tensor in views}
     taken = sorted(place for place in places if place[0] > 0 and place[1])
     for one, other in pairwise(taken):

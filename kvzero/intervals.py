@@ -1,4 +1,4 @@
-"""Arithmetic on sets of half-open byte ranges, held as NumPy arrays of shape (ranges, 2)."""
+"""Arithmetic on sets of half-open byte ranges, stored as NumPy arrays of shape (ranges, 2)."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def subtract(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     a = union(a)
     if len(a) == 0:
         return a
-    # The bytes of `a` outside `b` are those of `a` inside the complement of `b` over the hull of `a`.
+    # The bytes of `a` outside `b` are those of `a` in the gaps of `b`, taken between the ends of `a`.
     b = union(b)
     edges = np.concatenate(([a[0, 0]], b.reshape(-1), [a[-1, 1]]))
     gaps = edges.reshape(-1, 2)

@@ -1,4 +1,4 @@
-"""`plan_segments`: from views to the exact set of segments that zero a block, proven before any launch."""
+"""`plan_segments` derives the segments that zero a block from the views, and proves them before any launch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .overlap import same_stride_clash, two_stride_clash
 from .views import LayerView, Name, Segment, Storage
 
 STORE_WIDTHS_BYTES = (16, 8, 4, 2, 1)
-MAX_RANGES_PER_BLOCK = 1 << 22  # beyond this a view is scattered element by element: surely not meant
+MAX_RANGES_PER_BLOCK = 1 << 22  # beyond this a view is scattered element by element, which no engine does
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +26,14 @@ class Plan:
     """The segments that zero one pool.
 
     Args:
-        planner: "kvzero", or the name of the specimen that made it.
+        planner: "kvzero", or the name of the old planner that made it.
         name: the geometry's name.
         num_blocks: blocks in the pool; the capacity of every segment.
         storages: the storages, as the geometry lists them.
         segments: in the order of storage and base.
         needed_bytes_per_block: distinct bytes that the selected views own in a block.
-        proven: True only if `plan_segments` made it; nothing else may be launched on live memory. It cannot be
-            given, and `dataclasses.replace` does not carry it over.
+        proven: True only if `plan_segments` made it; other plans are not launched on live memory. It is not an
+            argument, and `dataclasses.replace` does not copy it.
     """
 
     planner: str
@@ -100,7 +100,7 @@ class Plan:
         }
 
     def digest(self) -> str:
-        """A short fingerprint: two plans with equal storages, blocks and segments have the same one."""
+        """Return a short hash that is equal for plans with equal storages, blocks and segments."""
         facts = {**self.to_dict(), "storages": [[storage.id, storage.nbytes] for storage in self.storages]}
         del facts["name"]
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
@@ -113,14 +113,14 @@ def plan_segments(
     groups: Name | Sequence[Name] | None = None,
     absorb_pad: bool = False,
 ) -> Plan:
-    """Plan which bytes to clear for a block, and prove the plan from the views alone.
+    """Plan which bytes to zero for a block, and prove the plan from the views alone.
 
     Args:
         geometry: the pool's storages and views.
         layers: None for every view that is to be zeroed, "all" for every view, or names.
         groups: None for all groups, or the ids of those wanted.
-        absorb_pad: also clear a gap between two segments if it is proven to belong to no view of any group, for
-            fewer and longer writes.
+        absorb_pad: also zero a gap between two segments if it is proven to belong to no view of any group; this
+            makes fewer and longer writes.
 
     Returns:
         A plan that writes each byte that the selected views own in a block once, and no other byte
@@ -186,7 +186,7 @@ def plan_segments(
 
 
 def block_ranges(view: LayerView, geometry: CacheGeometry) -> np.ndarray:
-    """The byte ranges that one view owns in block 0, from its strides.
+    """Return the byte ranges that one view owns in block 0, derived from its strides.
 
     Args:
         view: a view of the geometry, any order of dimensions.
@@ -200,8 +200,8 @@ def block_ranges(view: LayerView, geometry: CacheGeometry) -> np.ndarray:
         TooManySegmentsError: more than `MAX_RANGES_PER_BLOCK` ranges.
         SpanExceedsStrideError: a range is longer than the block stride, in a pool of several blocks.
 
-    Dimensions are folded from the smallest stride up: a dimension whose stride is at most the run so far
-    makes the run longer; any other repeats it.
+    Dimensions are folded from the smallest stride up: a dimension whose stride is at most the length of the
+    contiguous run so far extends the run; any other dimension repeats it.
 
     Example: K and V apart, each of four tokens.
         >>> layer = {"name": "k", "storage": 0, "byte_offset": 0, "shape": [2, 3, 4], "stride": [12, 4, 1],

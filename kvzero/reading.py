@@ -1,4 +1,4 @@
-"""Reading a geometry from plain data: every key checked, every message with the file, the layer and the key."""
+"""Read a geometry from plain data: check every key, and name the file, the layer and the key in every message."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MEANING = {
 
 
 def read_geometry(data: Any, source: str = "") -> dict[str, Any]:
-    """Plain data to the checked fields of a `CacheGeometry`; see `CacheGeometry.from_dict`."""
+    """Return the checked fields of a `CacheGeometry`; see `CacheGeometry.from_dict`."""
     where = source or "geometry"
     if not isinstance(data, Mapping):
         raise errors.GeometryFileError(where=where, detail=f"the top level is {_kind(data)}, not an object")
@@ -225,7 +225,7 @@ def _check_unstated_ratios(views: Mapping[str, LayerView], unstated: set[str], n
 
 
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object as a dict; a key given twice is refused, since the reader cannot know which one is meant."""
+    """Return a JSON object as a dict, and refuse a key that is given twice."""
     data = dict(pairs)
     if len(data) < len(pairs):
         keys = [key for key, _ in pairs]
@@ -380,7 +380,7 @@ def _name(record: Mapping, key: str, where: str, default: int | None = None) -> 
 
 
 def _printable(value: int | str, key: str, where: str) -> None:
-    # Names go to terminals, pages and pictures, where a control letter or half a surrogate pair does harm.
+    # Names are printed on terminals and drawn in figures, where control characters and lone surrogates break things.
     if isinstance(value, str) and not value.isprintable():
         raise errors.WrongTypeError(where=where, key=key, value=value, expected="a text of printable letters")
 

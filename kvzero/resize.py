@@ -12,7 +12,7 @@ from .views import LayerView, Name, Storage, is_integer
 
 
 def with_num_blocks(geometry: CacheGeometry, num_blocks: int) -> CacheGeometry:
-    """Describe the pool that the same engine would allocate with more or fewer blocks.
+    """Return the geometry that the same engine would allocate with more or fewer blocks.
 
     Args:
         geometry: a pool of at least 2 blocks, so that block strides are known.
@@ -43,7 +43,7 @@ def with_num_blocks(geometry: CacheGeometry, num_blocks: int) -> CacheGeometry:
     grow = num_blocks - geometry.num_blocks
 
     def moved(storage: Name, offset: int) -> int:
-        """Where the byte of block 0 (or of an inner offset) at `offset` lies in the new pool."""
+        """Return where the byte at `offset` lies in the new pool; it must be one of block 0."""
         return offset + grow * sum(stride for start, stride in regions[storage] if _end(start, stride) <= offset)
 
     def _end(start: int, stride: int) -> int:
@@ -63,7 +63,7 @@ def with_num_blocks(geometry: CacheGeometry, num_blocks: int) -> CacheGeometry:
 
 
 def _regions(geometry: CacheGeometry, storage: Name) -> list[tuple[int, int]]:
-    """The arrays of blocks in a storage, as sorted (start, block stride)."""
+    """Return the arrays of blocks in a storage, as sorted pairs (start, block stride)."""
     starts = sorted(
         (int(start), view.block_stride_bytes)
         for view in geometry.layers

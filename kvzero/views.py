@@ -1,4 +1,4 @@
-"""The plain records everything else is made of: a storage, a layer's view over it, and a segment."""
+"""The records that describe a cache: a storage, a layer's view of it, and a segment."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Name = int | str
 
 
 def is_integer(value: object) -> bool:
-    """Whether this is a whole number of Python or NumPy; True and False are none.
+    """Return True for Python and NumPy integers; bools do not count.
 
     >>> is_integer(3), is_integer(3.0), is_integer(True)
     (True, False, False)
@@ -53,7 +53,7 @@ class LayerView:
     """One layer's tensor over a storage.
 
     Args:
-        name: the layer's name, one of a kind in its geometry.
+        name: the layer's name, unique within its geometry.
         storage: id of the storage it lies in.
         byte_offset: offset of its first element in the storage, in bytes.
         shape: sizes; dimension `block_dim` counts num_blocks * kernel_blocks_per_block.

@@ -1,13 +1,13 @@
-"""A zeroer with the constructor and the methods of vLLM 0.33's, to swap in and compare.
+"""A zeroer with the constructor and the methods of vLLM 0.33's `KVBlockZeroer`, to swap in and compare.
 
 In a worker, once the caches are allocated:
 
     from kvzero.integrations.vllm import KVBlockZeroer, from_runner
     runner.kv_block_zeroer = from_runner(runner)           # model runner V2; V1 keeps it in _kv_block_zeroer
 
-Differences, on purpose: every needed byte is written once; a block id outside the pool is refused before anything is
-written; `warmup` leaves every byte as it was (vLLM's clears block 0); pages need not be a multiple of 4 bytes. vLLM
-is not imported: the objects are read by the names of their fields.
+It differs from vLLM's zeroer on purpose: every needed byte is written once; a block id outside the pool is refused
+before anything is written; `warmup` leaves every byte as it was (vLLM's clears block 0); pages need not be a multiple
+of 4 bytes. vLLM is not imported: its objects are read by the names of their fields.
 """
 
 from __future__ import annotations
