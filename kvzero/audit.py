@@ -159,7 +159,7 @@ def audit_bytes(
         if specimen is None:
             from .zeroer import BlockZeroer
 
-            BlockZeroer(plan, arena.storages).zero(ids)
+            BlockZeroer(plan, arena.storages, interpret=arena.device.type == "cpu").zero(ids)
         elif ids:
             specimen.write(plan, arena.storages, ids)
     return arena.audit(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Mapping
 from itertools import pairwise
 
@@ -20,11 +19,9 @@ from .geometry import bytes_of, is_dense, kind_of
 
 Memory = torch.Tensor | torch.UntypedStorage
 
-_address = torch.UntypedStorage.data_ptr
-
 
 class BoundStorages:
-    """Addresses of a plan's storages; it keeps none of them alive.
+    """The memory of a plan's storages, kept alive.
 
     Args:
         storages: the storages of a plan (id and size).
@@ -32,82 +29,64 @@ class BoundStorages:
 
     Attributes:
         device: the device that all of them lie on.
+        tensors: storage id to all its bytes, a one-dimensional uint8 tensor.
         addresses: storage id to the address of its first byte.
 
     Raises:
-        StorageMissingError, StorageSizeError, StorageDeviceError, TensorKindError: the memory does not fit the
-            plan.
+        StorageMissingError, StorageSizeError, StorageDeviceError, TensorKindError: the memory does not fit the plan.
         StorageAliasError: two storages share memory.
     """
 
     def __init__(self, storages, memory: Mapping[object, Memory]) -> None:
-        self.addresses: dict[object, int] = {}
-        self._untyped: list[weakref.ref] = []
-        self._untyped_addresses: list[int] = []
-        self._untyped_nbytes: list[int] = []
-        self._names: list[object] = []
-        self.device: torch.device | None = None
-        for name, whole in whole_storages(storages, memory).items():
-            self._bind(name, whole)
-        self._check_apart(storages)
+        self.tensors = whole_storages(storages, memory)
+        devices = {name: tensor.device for name, tensor in self.tensors.items()}
+        self.device = next(iter(devices.values()))
+        for name, device in devices.items():
+            if device != self.device:
+                raise StorageDeviceError(what=f"storage {name!r}", device=str(device), expected=str(self.device))
         if self.device.type not in ("cpu", "cuda"):
             raise StorageDeviceError(what="the cache", device=str(self.device), expected="the CPU or a CUDA device")
+        self.addresses = {name: tensor.data_ptr() for name, tensor in self.tensors.items()}
+        self._untyped = {name: tensor.untyped_storage() for name, tensor in self.tensors.items()}
+        self._places = self._now()
+        self._check_apart()
 
-    def _check_apart(self, storages) -> None:
-        taken = sorted((self.addresses[storage.id], storage.nbytes, index) for index, storage in enumerate(storages))
-        for (start, nbytes, one), (other_start, _, other) in pairwise(place for place in taken if place[1]):
-            if other_start < start + nbytes and self.device.type != "meta":
+    def _now(self) -> dict[object, tuple[int, int]]:
+        return {name: (untyped.data_ptr(), untyped.nbytes()) for name, untyped in self._untyped.items()}
+
+    def _check_apart(self) -> None:
+        names = [name for name, tensor in self.tensors.items() if tensor.numel()]
+        for one, other in pairwise(sorted(names, key=self.addresses.__getitem__)):
+            if self.addresses[other] < self.addresses[one] + self.tensors[one].numel():
                 raise StorageAliasError(
-                    what_a=f"storage {storages[one].id!r}",
-                    what_b=f"storage {storages[other].id!r}",
-                    address=other_start,
+                    what_a=f"storage {one!r}", what_b=f"storage {other!r}", address=self.addresses[other]
                 )
 
-    def _bind(self, name, whole: torch.Tensor) -> None:
-        untyped = whole.untyped_storage()
-        if self.device is None:
-            self.device = untyped.device
-        if untyped.device != self.device:
-            raise StorageDeviceError(what=f"storage {name!r}", device=str(untyped.device), expected=str(self.device))
-        self.addresses[name] = whole.data_ptr()
-        self._names.append(name)
-        self._untyped_addresses.append(untyped.data_ptr())
-        self._untyped_nbytes.append(untyped.nbytes())
-        self._untyped.append(weakref.ref(untyped))
-
     def check(self) -> None:
-        """Raises `StorageMovedError` if a storage was freed or resized since it was bound."""
-        alive = [untyped() for untyped in self._untyped]
-        try:
-            # An allocator may give a storage that shrinks and grows its old address again: the size tells.
-            if list(map(_address, alive)) == self._untyped_addresses and list(map(len, alive)) == self._untyped_nbytes:
-                return
-        except TypeError:  # None has no address: one was freed
-            pass
-        bound = zip(self._names, alive, self._untyped_addresses, self._untyped_nbytes, strict=True)
-        for name, untyped, address, nbytes in bound:
-            what = "freed" if untyped is None else "resized or moved"
-            now = (0, 0) if untyped is None else (untyped.data_ptr(), untyped.nbytes())
+        """Raise `StorageMovedError` if a storage was resized since it was bound."""
+        for name, now in self._now().items():
+            address, nbytes = self._places[name]
             if now != (address, nbytes):
                 raise StorageMovedError(
-                    storage=name, what=what, address=address, nbytes=nbytes, address_now=now[0], nbytes_now=now[1]
+                    storage=name, address=address, nbytes=nbytes, address_now=now[0], nbytes_now=now[1]
                 )
 
 
 def whole_storages(storages, memory: Mapping[object, Memory]) -> dict[object, torch.Tensor]:
-    """Every byte of each storage, as a one-dimensional uint8 tensor over the memory that is given for it.
+    """View every byte of each storage as a one-dimensional uint8 tensor.
 
     Args:
         storages: the storages of a plan or a geometry (id and size).
-        memory: storage id to its memory. A one-dimensional uint8 tensor of exactly the storage's bytes is the
-            storage itself; any other tensor stands for its whole `untyped_storage()`.
+        memory: storage id to its memory. A one-dimensional uint8 tensor of exactly the storage's bytes is the storage
+            itself; any other tensor stands for its whole `untyped_storage()`.
 
     Raises:
         StorageMissingError, StorageSizeError, TensorKindError: the memory is not that of the storages.
 
-    >>> from kvzero.views import Storage
-    >>> whole_storages([Storage("a", 128)], {"a": torch.zeros(8, 4)[:, 1:3]})["a"].shape
-    torch.Size([128])
+    Example:
+        >>> from kvzero.views import Storage
+        >>> whole_storages([Storage("a", 128)], {"a": torch.zeros(8, 4)[:, 1:3]})["a"].shape
+        torch.Size([128])
     """
     if not isinstance(memory, Mapping):
         raise TensorKindError(
@@ -126,7 +105,7 @@ def whole_storages(storages, memory: Mapping[object, Memory]) -> dict[object, to
             given = bytes_of(given if isinstance(given, torch.UntypedStorage) else given.untyped_storage())
             if given.numel() != storage.nbytes:
                 raise StorageSizeError(storage=storage.id, nbytes=storage.nbytes, given_nbytes=given.numel())
-        whole[storage.id] = given
+        whole[storage.id] = given.detach()
     return whole
 
 

@@ -1,4 +1,4 @@
-"""The one Triton kernel: compiled for a GPU, run by Triton's interpreter on a CPU, from the same source.
+"""The zeroing kernel: one Triton source, compiled for a GPU, and run by Triton's interpreter for tests and lessons.
 
 Annotations are evaluated here (no ``from __future__``): Triton reads them.
 """
@@ -12,17 +12,10 @@ import torch
 import triton
 import triton.language as tl
 
-from .launch import ENDS, NBYTES, OFFSET, SEGMENT, WARPS_PER_PROGRAM, strips, tile_rows
+from .launch import ENDS, NBYTES, OFFSET, SEGMENT, strips, tile_rows
 
-# `CompiledKernel.run` takes the same arguments in these versions (tests/test_kernel.py holds it to that);
-# in any other the public `kernel[grid](...)` launches, at several times the host cost.
-FAST_LAUNCH_VERSIONS = ((3, 6), (3, 7), (3, 8), (3, 9))
-# Fewer programs at once than the GPU could hold leave fewer pages half written: 0.5 % on an H200, and a loss of more
-# than that below 16. Shared memory that they do not use keeps the others out; only the fast launch can ask for it.
-RESIDENT_PROGRAMS = 18
-# No kernel of ours adds floats. Said outright, since Triton 3.9 warns of a coming default where nothing is said.
+# Triton 3.9 warns at the first compilation unless float fusion is chosen explicitly; this kernel adds no floats.
 NO_FLOATS = {"enable_fp_fusion": False}
-TRITON_VERSION = tuple(int(part) for part in triton.__version__.split(".")[:2])
 
 
 def jit_both(function, **options):
@@ -55,7 +48,11 @@ def jit_both(function, **options):
 
 
 class _OneAtATime:
-    """An interpreted kernel. The interpreter keeps the program it is at in globals: two threads would share it."""
+    """An interpreted kernel that one thread runs at a time.
+
+    The interpreter stores the current program id in globals and patches `triton.language` for the whole process
+    while it runs, so another thread must not compile a Triton kernel meanwhile.
+    """
 
     _lock = threading.Lock()
 
@@ -70,24 +67,24 @@ class _OneAtATime:
         return launch
 
 
-# Where a launch finds its block ids: in an array; in an array after their number; in its own arguments, by
-# value.
+# Where a launch finds its block ids: in an array; in an array after their number; in its own arguments.
 IN_ARRAY, COUNTED, BY_VALUE = range(3)
 # Two 32-bit ids to an argument.
 VALUES = 32
 MOST_BY_VALUE = 2 * VALUES
-_NO_VALUES = (0,) * VALUES
-OPTIONS = {"num_warps": WARPS_PER_PROGRAM, **NO_FLOATS}
+NO_VALUES = (0,) * VALUES
+OPTIONS = {"num_warps": 1, **NO_FLOATS}
 
 
 # fmt: off
 def _zero_tiles(
-    tiles_ptr,  # *int64 (tiles, 4), see `tile_table`
-    ids_ptr,  # *int32 or *int64 (ids,)
-    refused_ptr,  # *int64 (2,): how many ids were outside the pool, and one of them
+    tiles_ptr,  # *int64 (num_tiles, 4), see `tile_table`
+    ids_ptr,  # *int64 (num_ids,), or (1 + num_ids,) with their number first if IDS is COUNTED
+    refused_ptr,  # *int64 (1,): grows by the number of ids outside the pool
+    started_ptr,  # *int64 (1,): grows by 1 once the launch has started
     num_ids: tl.int32, num_blocks: tl.int64,
-    v0: tl.int64, v1: tl.int64, v2: tl.int64, v3: tl.int64, v4: tl.int64, v5: tl.int64, v6: tl.int64, v7:
-    tl.int64,
+    # Up to 64 ids, two to an argument, if IDS is BY_VALUE.
+    v0: tl.int64, v1: tl.int64, v2: tl.int64, v3: tl.int64, v4: tl.int64, v5: tl.int64, v6: tl.int64, v7: tl.int64,
     v8: tl.int64, v9: tl.int64, v10: tl.int64, v11: tl.int64, v12: tl.int64, v13: tl.int64, v14: tl.int64,
     v15: tl.int64, v16: tl.int64, v17: tl.int64, v18: tl.int64, v19: tl.int64, v20: tl.int64, v21: tl.int64,
     v22: tl.int64, v23: tl.int64, v24: tl.int64, v25: tl.int64, v26: tl.int64, v27: tl.int64, v28: tl.int64,
@@ -99,16 +96,26 @@ def _zero_tiles(
     IDS: tl.constexpr,  # IN_ARRAY, COUNTED or BY_VALUE, as plain numbers
 ):
     # fmt: on
-    # One program writes one tile of each of its blocks. Programs go strip by strip (`tile_table`), in a strip
-    # batch by batch of ids, so that what runs together writes together.
+    """Zero one tile of IDS_PER_PROGRAM blocks; the grid has one program for each tile and batch of ids.
+
+    Every address, stride and length in the table is in bytes. A block id outside [0, num_blocks) writes nothing and
+    is counted.
+    """
     program = tl.program_id(0)
     batches = (num_ids + (IDS_PER_PROGRAM - 1)) // IDS_PER_PROGRAM
-    # Whichever row of its strip this is, it says where the strip's rows begin and how many they are.
-    strip = tl.load(tiles_ptr + (program // batches).to(tl.int64) * 4 + 3)
-    count = (strip >> 32).to(tl.int32)
-    first = (strip & 0x7FFFFFFF).to(tl.int32)
-    local = program - batches * first
-    row = first + local % count
+    if num_ids <= 64:
+        # A few ids: tile by tile, so that the tile is found without reading anything first.
+        row = program // batches
+        batch = program - batches * row
+    else:
+        # Many ids: strip by strip (`tile_table`) and within a strip batch by batch, so that programs that run at the
+        # same time write neighbouring memory. Every row of a strip holds the strip's first row and number of rows.
+        strip = tl.load(tiles_ptr + (program // batches).to(tl.int64) * 4 + 3)
+        count = (strip >> 32).to(tl.int32)
+        first = (strip & 0x7FFFFFFF).to(tl.int32)
+        local = program - batches * first
+        batch = local // count
+        row = first + local - batch * count
     row_ptr = tiles_ptr + row.to(tl.int64) * 4
     start = tl.load(row_ptr)
     stride = tl.load(row_ptr + 1)
@@ -117,16 +124,24 @@ def _zero_tiles(
     is_first = (nbytes_and_ends & 1) != 0
     is_last = (nbytes_and_ends & 2) != 0
     # From here on what depends on an id has shape (IDS_PER_PROGRAM, 1).
-    which = local // count * IDS_PER_PROGRAM + tl.arange(0, IDS_PER_PROGRAM)[:, None]
+    which = batch * IDS_PER_PROGRAM + tl.arange(0, IDS_PER_PROGRAM)[:, None]
     live = which < num_ids
     if IDS == 2:
         values = (
             v0, v1, v2, v3, v4, v5, v6, v7, v8, v9, v10, v11, v12, v13, v14, v15,
             v16, v17, v18, v19, v20, v21, v22, v23, v24, v25, v26, v27, v28, v29, v30, v31,
         )  # fmt: skip
-        pair = v0
-        for k in tl.static_range(1, 32):
-            pair = tl.where(which // 2 == k, values[k], pair)
+        # Every thread selects its id, which takes as long as its stores, so a few ids are selected among few arguments.
+        pair = tl.where(which < 2, v0, v1)
+        if num_ids > 4:
+            for k in tl.static_range(2, 4):
+                pair = tl.where(which // 2 == k, values[k], pair)
+        if num_ids > 8:
+            for k in tl.static_range(4, 8):
+                pair = tl.where(which // 2 == k, values[k], pair)
+        if num_ids > 16:
+            for k in tl.static_range(8, 32):
+                pair = tl.where(which // 2 == k, values[k], pair)
         block = (pair >> ((which % 2) * 32).to(tl.int64)) & 0xFFFFFFFF
     elif IDS == 1:
         live = live & (which < tl.load(ids_ptr))
@@ -179,14 +194,15 @@ def _zero_tiles(
     if row == 0:
         refused = live & (in_pool == 0)
         tl.atomic_add(refused_ptr + which * 0, 1, mask=refused, sem="relaxed", scope="sys")
-        tl.store(refused_ptr + 1 + which * 0, block, mask=refused)
+    if program == 0:
+        tl.atomic_add(started_ptr, 1, sem="relaxed", scope="sys")
 
 
-# Nothing here may compile again because a number changed: not the ids, not how many there are.
+# No number may cause another compilation: neither the ids nor how many there are.
 zero_tiles_compiled, zero_tiles_interpreted = jit_both(
     _zero_tiles,
     do_not_specialize=["num_ids", "num_blocks", *(f"v{i}" for i in range(VALUES))],
-    do_not_specialize_on_alignment=["tiles_ptr", "ids_ptr", "refused_ptr"],
+    do_not_specialize_on_alignment=["tiles_ptr", "ids_ptr", "refused_ptr", "started_ptr"],
 )
 
 
@@ -217,95 +233,55 @@ def tile_table(plan, addresses, step_bytes: int) -> np.ndarray:
     return np.stack([starts[segment] + rows[:, OFFSET], strides[segment], nbytes_and_ends, places], axis=1)
 
 
-class CompiledVariant:
-    """One compiled form of the kernel on the current GPU, launched with integer addresses.
+class Specialization:
+    """The kernel compiled for one set of constants, on the current GPU.
 
     Args:
-        tile_bytes: most bytes that one program can write, a power of two of at least 32.
-        step_bytes: distance between the cuts of a segment (`step_for`).
-        store_width_bytes: 16, 8, 4, 2 or 1; divides every address, stride and length.
-        ids_per_program: ids that one program serves.
+        constants: TILE_BYTES, STEP_BYTES, STORE_WIDTH and IDS_PER_PROGRAM of the kernel.
         ids: IN_ARRAY, COUNTED or BY_VALUE.
-        id_dtype: torch.int32 or torch.int64, the type of the ids in an array.
     """
 
-    def __init__(
-        self, tile_bytes: int, step_bytes: int, store_width_bytes: int, ids_per_program: int, ids: int,
-        id_dtype: torch.dtype,
-    ) -> None:  # fmt: skip
-        self._constants = (tile_bytes, step_bytes, store_width_bytes, ids_per_program, ids)
-        self._types = (torch.int64, id_dtype, torch.int64)
-        self.kernel = zero_tiles_compiled.warmup(
-            *self._types, 1, 1, *_NO_VALUES, *self._constants, grid=(1,), **OPTIONS
+    def __init__(self, constants: tuple[int, int, int, int], ids: int) -> None:
+        self._constants = (*constants, ids)
+        arrays = (torch.int64,) * 4
+        self._compiled = zero_tiles_compiled.warmup(
+            *arrays, 1, 1, *NO_VALUES, *self._constants, grid=(1,), **OPTIONS
         )
-        self.fast = TRITON_VERSION in FAST_LAUNCH_VERSIONS
-        if self.fast:
-            reserved_bytes = 0 if torch.version.hip else _shared_bytes(RESIDENT_PROGRAMS)
-            self._launch_fast = fast_launcher(self.kernel, reserved_bytes)
 
     def launch(
-        self, stream: int, tiles: int, ids: int, refused: int, programs: int, num_ids: int, num_blocks: int,
-        values: tuple[int, ...] = _NO_VALUES,
+        self, programs: int, tiles: int, ids: int, refused: int, started: int, num_ids: int, num_blocks: int,
+        values: tuple[int, ...] = NO_VALUES,
     ) -> None:  # fmt: skip
-        """Launches the programs of some ids.
+        """Launch the kernel on the current stream.
 
         Args:
-            stream: raw handle of the current stream.
-            tiles, ids, refused: addresses of the kernel's arrays, as the device sees them.
-            programs, num_ids, num_blocks: programs and ids of the launch; blocks of the pool.
-            values: the ids, two to a number, if they go by value.
+            programs: size of the one-dimensional grid.
+            tiles, ids, refused, started: device addresses of the kernel's arrays.
+            num_ids, num_blocks: ids of the launch, blocks of the pool.
+            values: the ids, two to a number, if they travel as arguments.
         """
-        if self.fast and not _launch_hooks():
-            self._launch_fast(
-                programs, stream, tiles, ids, refused, num_ids, num_blocks, *values, *self._constants
-            )  # fmt: skip
-        else:
-            arrays = map(_Array, (tiles, ids, refused), self._types)
-            numbers = num_ids, num_blocks, *values, *self._constants
-            zero_tiles_compiled[(programs,)](*arrays, *numbers, **OPTIONS)
+        self._compiled[(programs, 1, 1)](
+            tiles, ids, refused, started, num_ids, num_blocks, *values, *self._constants
+        )
 
 
-def fast_launcher(kernel, shared_bytes: int) -> Callable[..., None]:
-    """What `kernel[grid](*arguments, stream=stream)` of a compiled Triton kernel ends in, without the way there.
+def zero_interpreted(table: np.ndarray, constants: tuple[int, int, int, int], block_ids: np.ndarray, num_blocks: int):
+    """Run the kernel through Triton's interpreter on CPU memory, about 1,000 programs a second.
 
     Args:
-        kernel: the compiled kernel.
-        shared_bytes: least shared memory to give to each program; it gets more where the kernel needs more.
+        table: the kernel's table, int64 of shape (tiles, 4), with addresses of CPU memory.
+        constants: TILE_BYTES, STEP_BYTES, STORE_WIDTH and IDS_PER_PROGRAM of the kernel.
+        block_ids: int64, shape (ids,).
+        num_blocks: blocks of the pool.
 
     Returns:
-        A function of the number of programs, the raw handle of the stream, and the kernel's arguments, with
-        addresses for tensors.
+        How many ids the kernel refused.
     """
-    run = kernel.run  # first: it loads the kernel, so that `function` is known
-    function = kernel.function
-    num_warps, num_ctas, own_bytes = kernel.packed_metadata
-    metadata = num_warps, num_ctas, max(own_bytes, shared_bytes)
-
-    def launch(programs: int, stream: int, *arguments) -> None:
-        run(programs, 1, 1, stream, function, metadata, None, None, None, *arguments)
-
-    return launch
-
-
-def _shared_bytes(programs: int) -> int:
-    """Shared memory of a program that lets a multiprocessor hold so many of them; 1 KB of each is the driver's."""
-    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
-    share = properties.shared_memory_per_multiprocessor // programs - 1024
-    return min(share, properties.shared_memory_per_block) // 128 * 128
-
-
-def _launch_hooks():
-    """A profiler's hooks, which the public launch serves; Triton keeps an empty chain of them, or None."""
-    hook = triton.knobs.runtime.launch_enter_hook
-    return getattr(hook, "calls", hook)
-
-
-class _Array:
-    """What Triton's public launch asks of a tensor: an address and an element type."""
-
-    def __init__(self, address: int, dtype: torch.dtype) -> None:
-        self._address = address
-        self.dtype = dtype
-
-    def data_ptr(self) -> int:
-        return self._address
+    refused, started = torch.zeros(2, 1, dtype=torch.int64, device="cpu")
+    batches = -(-len(block_ids) // constants[3])
+    if batches:
+        zero_tiles_interpreted[(len(table) * batches,)](
+            torch.from_numpy(table), torch.from_numpy(block_ids), refused, started, len(block_ids), num_blocks,
+            *NO_VALUES, *constants, IN_ARRAY,
+        )  # fmt: skip
+    return int(refused[0])

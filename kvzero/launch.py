@@ -21,9 +21,7 @@ LEAST_FILLED = 0.75
 LEAST_TILE_BYTES = 32
 # More ids make pages of a few bytes little faster, and their kernel slow to compile.
 MOST_IDS_PER_PROGRAM = 32
-# One warp: eight 16-byte stores to a thread.
-WARPS_PER_PROGRAM = 1
-# The old kernels have four; limits are counted for those.
+# Warps of the kernels that have most (the old ones, and ours for few ids); limits are counted for those.
 MAX_WARPS_PER_PROGRAM = 4
 # A store that starts inside a line of the cache touches one line more, and half-written sectors at its ends.
 LINE_BYTES = 128
@@ -140,8 +138,7 @@ def tiling_for(plan, tile_bytes: int | None = None, most_bytes: int | None = Non
         >>> tiling_for(N(segments=[short], num_blocks=9))
         Tiling(tile_bytes=2048, step_bytes=2048, ids_per_program=4)
     """
-    if tile_bytes is not None and not _is_tile(tile_bytes):
-        raise TileBytesError(tile_bytes=tile_bytes, least=LEAST_TILE_BYTES, most=MOST_TILE_BYTES)
+    checked_tile_bytes(tile_bytes)
     spans = [segment.span_bytes for segment in plan.segments]
     total = sum(spans)
 
@@ -169,12 +166,13 @@ def _tile_counts(spans_bytes: Sequence[int], step_bytes: int) -> list[int]:
     return [-(-span // step_bytes) for span in spans_bytes]
 
 
-def _is_tile(tile_bytes: object) -> bool:
-    return (
-        type(tile_bytes) is int
-        and LEAST_TILE_BYTES <= tile_bytes <= MOST_TILE_BYTES
-        and tile_bytes & (tile_bytes - 1) == 0
-    )
+def checked_tile_bytes(tile_bytes: object) -> None:
+    """Raise `TileBytesError` unless a wanted tile is None or a power of two within bounds."""
+    if tile_bytes is None:
+        return
+    in_bounds = type(tile_bytes) is int and LEAST_TILE_BYTES <= tile_bytes <= MOST_TILE_BYTES
+    if not in_bounds or tile_bytes & (tile_bytes - 1):
+        raise TileBytesError(tile_bytes=tile_bytes, least=LEAST_TILE_BYTES, most=MOST_TILE_BYTES)
 
 
 def strips(plan) -> np.ndarray:

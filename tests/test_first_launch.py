@@ -53,7 +53,7 @@ def test_the_compiler_runs_where_the_rules_say(kernel):
 def test_an_old_warmup_wipes_block_0_and_ours_changes_nothing():
     slab = named.geometry("packed-slab-51288")
     arena = Arena(slab)
-    assert first_launch.interpreted_warmup(plan_segments(slab), arena.storages) == 3
+    assert first_launch.interpreted_warmup(plan_segments(slab), arena.storages) == 2
     assert arena.audit([]).ok
     masked_grid.write(masked_grid.plan(slab), arena.storages, [0])
     assert arena.audit([]).stomped_bytes == 149_504

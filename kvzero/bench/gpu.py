@@ -13,9 +13,11 @@ import torch
 
 from ..arena import byte_view
 from ..audit import audit_plan
+from ..backends import tiles_of
+from ..binding import BoundStorages
 from ..errors import KvzeroError
 from ..geometry import CacheGeometry
-from ..kernel import IN_ARRAY, CompiledVariant
+from ..kernel import IN_ARRAY, NO_VALUES, OPTIONS, zero_tiles_compiled
 from ..launch import launch_for
 from ..plan import plan_segments
 from ..specimens import PLANNERS, engine, parts
@@ -210,31 +212,29 @@ def _era(module, pool: Pool, block_ids: np.ndarray) -> dict:
 
 
 def measure_host() -> list[dict]:
-    """What a call costs the host: ours, and a fresh pinned tensor, an asynchronous copy and a public launch."""
+    """What a call costs the host: ours, and a fresh pinned tensor, an asynchronous copy and an ordinary launch."""
     one_storage = slabs("1 storage", 1_024, 1_024, 4_096, 4, 1)
     many_storages = layers_apart("122 storages", [4_096] * 122, 1_024)
-    rows = [_measure_calls(one_storage, num_ids) for num_ids in ID_COUNTS]
-    rows.append(_measure_calls(many_storages, 1))
-    rows.append(_measure_calls(one_storage, 1, fast=False))
-    return rows
+    return [_measure_calls(pool, num_ids) for pool in (one_storage, many_storages) for num_ids in ID_COUNTS]
 
 
-def _measure_calls(geometry: CacheGeometry, num_ids: int, fast: bool = True) -> dict:
+def _measure_calls(geometry: CacheGeometry, num_ids: int) -> dict:
     pool = Pool(geometry, "cuda")
-    zeroer = BlockZeroer(plan_segments(geometry), pool.storages)
+    plan = plan_segments(geometry)
+    zeroer = BlockZeroer(plan, pool.storages)
     zeroer.warmup()
-    job, target = zeroer._job, zeroer._target
-    for variant in target._variants.values():
-        variant.fast = variant.fast and fast
-    by_array = CompiledVariant(*job.constants, IN_ARRAY, torch.int64)
-    by_array.fast = False
+    table, constants = tiles_of(plan, BoundStorages(plan.storages, pool.storages), None, None)
+    table, counters = torch.from_numpy(table).cuda(), torch.zeros(2, 1, dtype=torch.int64, device="cuda")
+    programs = len(table) * -(-num_ids // constants[3])
     as_list = np.random.default_rng(num_ids).permutation(geometry.num_blocks)[:num_ids].tolist()
     as_array, on_gpu = np.array(as_list), torch.tensor(as_list, device="cuda")
 
     def fresh() -> None:
         ids = torch.tensor(as_list, dtype=torch.int64, pin_memory=True).to("cuda", non_blocking=True)
-        counts = job.programs(num_ids), num_ids, job.num_blocks
-        by_array.launch(0, job.table_address, ids.data_ptr(), target._refused_address, *counts)
+        zero_tiles_compiled[(programs,)](
+            table, ids, *counters, num_ids, plan.num_blocks, *NO_VALUES, *constants, IN_ARRAY,
+            **OPTIONS,
+        )  # fmt: skip
 
     calls = {
         FRESH: fresh,
@@ -253,7 +253,7 @@ def _measure_calls(geometry: CacheGeometry, num_ids: int, fast: bool = True) -> 
         return statistics.median(ours / theirs for ours, theirs in zip(host[name], host[FRESH], strict=True))
 
     return {
-        "pool": geometry.name, "num_ids": num_ids, "launch": "fast" if fast else "public", "wrong_bytes": wrong,
+        "pool": geometry.name, "num_ids": num_ids, "wrong_bytes": wrong,
         "host_us": {name: statistics.median(rounds) for name, rounds in host.items()},
         "completion_us": {name: completion_us(call) for name, call in calls.items()},
         "list_of_fresh": of_fresh("kvzero, list"), "array_of_fresh": of_fresh("kvzero, array"),

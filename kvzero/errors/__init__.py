@@ -71,13 +71,13 @@ from .tools import (
     RanksError,
 )
 from .zeroer import (
-    CaptureRoomError,
     IdOutOfRangeError,
     IdTypeError,
     LaunchTooLargeError,
     NumIdsError,
     PlanMismatchError,
     ReplayRoomError,
+    SkippedIdsError,
     StorageAliasError,
     StorageDeviceError,
     StorageMissingError,
@@ -95,7 +95,7 @@ __all__ = [
     "BlockDimNotFoundError",
     "BlockListError",
     "BlocksOverlapError",
-    "CaptureRoomError",
+    "SkippedIdsError",
     "ChecksumBytesError",
     "DeviceNotAvailableError",
     "DuplicateNameError",

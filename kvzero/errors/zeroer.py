@@ -88,9 +88,8 @@ class StorageMovedError(KvzeroError):
 
     rule = "storage-moved"
     template = (
-        "storage {storage!r} was {what} after the zeroer was built (address {address}, {nbytes:,} bytes then; "
-        "{address_now}, {nbytes_now:,} bytes now). "
-        "Nothing was written; build a new BlockZeroer."
+        "storage {storage!r} was resized after the zeroer was built (address {address}, {nbytes:,} bytes then; "
+        "{address_now}, {nbytes_now:,} bytes now). Build a new BlockZeroer for the new memory."
     )
 
 
@@ -100,7 +99,19 @@ class IdOutOfRangeError(KvzeroError):
     rule = "id-out-of-range"
     template = (
         "block id {block_id} is outside segment {segment} (storage {storage!r}, base {base_bytes} bytes), which holds "
-        "{capacity_blocks} blocks, ids 0 to {last_block}. {outcome} Check the block table and the pool it belongs to."
+        "{capacity_blocks} blocks, ids 0 to {last_block}. Nothing was written. Check the block table and the pool it "
+        "belongs to."
+    )
+
+
+class SkippedIdsError(KvzeroError):
+    """Every block id on the GPU lies inside the pool."""
+
+    rule = "ids-skipped"
+    template = (
+        "the GPU skipped {num_ids} block ids of earlier calls that lie outside the {capacity_blocks} blocks of "
+        "{plan!r}; their other ids were zeroed. This call wrote nothing. Check the block table and the pool it "
+        "belongs to."
     )
 
 
@@ -127,14 +138,4 @@ class ReplayRoomError(KvzeroError):
     template = (
         "{num_ids} ids are set where the captured launch has room for {max_ids}. Make replayable_ids({num_ids}) and "
         "capture again, or replay in parts."
-    )
-
-
-class CaptureRoomError(KvzeroError):
-    """The ids of a captured launch fit into the room reserved for graphs."""
-
-    rule = "capture-room"
-    template = (
-        "a graph capture needs room for {num_ids} ids, but {left_ids} are left of those reserved for graphs. Call "
-        "reserve_for_capture({num_ids}) before the capture, or pass the ids as a GPU tensor."
     )

@@ -17,12 +17,12 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from ..backends import InterpretedBackend
 from ..binding import BoundStorages
 from ..kernel import BY_VALUE, COUNTED, IN_ARRAY, NO_FLOATS, VALUES, jit_both, zero_tiles_interpreted
 from ..plan import Plan
 from ..specimens import parts
 from ..specimens.uniform_page import zero_uniform
-from ..targets import CpuTarget, Job
 from .figures.timeline import Event
 
 # The signature (which argument is a pointer, a number, a constant) is the one that the compile log of #47546 shows.
@@ -176,14 +176,14 @@ def interpreted_warmup(plan: Plan, storages: Mapping) -> int:
     Returns:
         How many ids the kernel refused: one for each launch that carries the id -1; a launch of 0 ids carries none.
     """
-    job = Job(plan, BoundStorages(plan.storages, storages), CpuTarget(), None)
-    refused = torch.zeros(2, dtype=torch.int64)
-    int64, int32 = torch.int64, torch.int32
-    for kind, dtype in (IN_ARRAY, int64), (IN_ARRAY, int32), (COUNTED, int64), (BY_VALUE, int64):
-        ids = torch.full((2,), 0 if kind == COUNTED else -1, dtype=dtype)
-        zero_tiles_interpreted[(job.programs(1),)](
-            job.table, ids, refused, 1, job.num_blocks, *[-1] * VALUES, *job.constants, kind
-        )
+    backend = InterpretedBackend(plan, BoundStorages(plan.storages, storages), None)
+    refused, started = torch.zeros(2, 1, dtype=torch.int64)
+    for kind in IN_ARRAY, COUNTED, BY_VALUE:
+        ids = torch.full((2,), 0 if kind == COUNTED else -1, dtype=torch.int64)
+        zero_tiles_interpreted[(1,)](
+            torch.from_numpy(backend.table), ids, refused, started, 1, plan.num_blocks, *[-1] * VALUES,
+            *backend.constants, kind,
+        )  # fmt: skip
     return int(refused[0])
 
 

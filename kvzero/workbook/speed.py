@@ -170,7 +170,7 @@ def store_widths(planner: str, plan: Plan) -> dict[int, int]:
 def _compile(planner: str, plan: Plan):
     if planner == "kvzero":
         kernel, warps = zero_tiles_compiled, 1  # the width does not depend on it
-        types = ["*i64"] * 3 + ["i32", "i64"] + ["i64"] * VALUES
+        types = ["*i64"] * 4 + ["i32", "i64"] + ["i64"] * VALUES
         constants = [TILE_BYTES, TILE_BYTES, 16, 1, IN_ARRAY]
     elif planner == masked_grid.NAME:
         kernel, warps = masked_grid._compiled, 4
