@@ -219,7 +219,7 @@ def block_ranges(view: LayerView, geometry: CacheGeometry) -> np.ndarray:
     ]
     inner.append((view.stride[view.block_dim] * view.itemsize, view.kernel_blocks_per_block))
     for step, size in sorted(inner):
-        if size == 1 or step == 0:
+        if size == 1:
             continue
         if step <= run:
             run += (size - 1) * step

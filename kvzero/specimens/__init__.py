@@ -1,4 +1,4 @@
-"""Old planners and id paths, rebuilt in our words, frozen, and required to fail as they did.
+"""Old planners and id paths, rebuilt and required to fail as they did.
 
 Each planner module has `NAME`, `ERA` (the upstream changes that open and close it), `plan(geometry)`, which
 returns an unproven `Plan` or raises what its users saw, `launch(plan, num_ids)`, `write(plan, storages,
@@ -19,11 +19,11 @@ from . import engine, masked_grid, page_per_segment, stride_and_span, uniform_pa
 PLANNERS: dict[str, ModuleType] = {
     module.NAME: module for module in (uniform_page, page_per_segment, stride_and_span, masked_grid)
 }
-"""The planners of the eras, oldest first."""
+"""The old planners, oldest first."""
 
 
 def planner(name: str) -> ModuleType:
-    """The specimen planner with this name, or the engine's own segments for "engine".
+    """Return the old planner with this name, or the engine's own segments for "engine".
 
     Raises:
         UnknownPlannerError: no such planner.

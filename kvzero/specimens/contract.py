@@ -1,4 +1,4 @@
-"""What a specimen has to do on a named geometry; the tests hold every specimen to its list."""
+"""What an old planner must do on a named geometry; the tests hold every planner to its list."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from ..errors import KvzeroError
 
 @dataclass(frozen=True)
 class MustDo:
-    """One obligation of a specimen.
+    """One obligation of an old planner.
 
     Args:
         geometry: a name that `kvzero.specimens.named.geometry` knows.
         blocks: the block ids that are zeroed.
-        audit: fields of the `Audit` and the values they must have; both witnesses are held to them.
+        audit: fields of the `Audit` and the values that both the arithmetic and the byte check must give.
         num_ids: block ids of the launch, where `launch` or a launch error is stated.
         launch: fields of the `Launch` and the values they must have.
         raises: what planning, or launching if `num_ids` is given, must raise instead.

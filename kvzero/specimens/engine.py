@@ -25,7 +25,7 @@ def plan(geometry: CacheGeometry, *, layers=None, groups=None) -> Plan:
     Raises:
         NoEngineSegmentsError: the geometry states none.
 
-    Example: interleaved layers, each written as one hull over all of them.
+    Example: interleaved layers, each written as one range over all of them.
         >>> from kvzero.specimens import named
         >>> stated = plan(named.geometry("llama3_8b_bf16__BHLNC"))
         >>> round(stated.bytes_per_block / stated.needed_bytes_per_block, 1)

@@ -1,4 +1,4 @@
-"""A specimen on memory without a redzone, to be run in a child process: what its users' processes met.
+"""Run an old planner on memory without a redzone, in a child process, as its users' processes did.
 
 On a CPU the storage ends flush with a page that may not be touched, as Electric Fence does it, so a write past
 the end kills the process. On a GPU it is a plain allocation: whether the overrun faults, or silently hits what
@@ -20,11 +20,11 @@ from . import named, planner
 def write_guarded(
     geometry: str, planner_name: str, blocks: Sequence[int], device: str = "cpu", num_blocks: int | None = None
 ) -> dict[str, int]:
-    """Run a specimen's kernel on bare memory. Call it through `kvzero.child.run_in_child`.
+    """Run an old planner's kernel on memory without a redzone. Call it through `kvzero.child.run_in_child`.
 
     Args:
         geometry: a name that `named.geometry` knows.
-        planner_name: the specimen.
+        planner_name: name of the old planner.
         blocks: block ids.
         device: "cpu" or "cuda".
         num_blocks: another size of the pool, or None.
@@ -35,11 +35,11 @@ def write_guarded(
     pool = named.geometry(geometry)
     if num_blocks is not None:
         pool = with_num_blocks(pool, num_blocks)
-    specimen = planner(planner_name)
-    plan = specimen.plan(pool)
+    old = planner(planner_name)
+    plan = old.plan(pool)
     make = _fenced if device == "cpu" else lambda nbytes: torch.empty(nbytes, dtype=torch.uint8, device=device)
     storages = {storage.id: make(storage.nbytes).fill_(1) for storage in pool.storages}
-    specimen.write(plan, storages, blocks)
+    old.write(plan, storages, blocks)
     if device != "cpu":
         torch.cuda.synchronize()
     return {"zero_bytes": sum(int(torch.count_nonzero(memory == 0)) for memory in storages.values())}

@@ -2,7 +2,7 @@
 
 #51749 zeroed every attention spec, #52058 a day later repaired the launch that this overflowed: ids, segments
 and chunks each get a grid dimension, every chunk is 1,024 words, and the last one is masked. 2.9 billion
-programs become 12.4 million. The planning is still the hull of #50276, so heads outside the block still wipe
+programs become 12.4 million. The planning is still that of #50276, so heads outside the block still wipe
 other blocks; short pages still get as many chunk slots as the longest, so on mixed pages nearly half of the
 programs are empty.
 
@@ -25,7 +25,7 @@ from ..plan import Plan
 from ..views import Name
 from . import parts
 from .contract import MustDo, clean
-from .stride_and_span import hull_segments
+from .stride_and_span import extent_segments
 
 NAME = "masked-grid"
 ERA = "#52058 to #51718"
@@ -35,7 +35,7 @@ MAX_GRID_YZ = 65_535
 
 
 def plan(geometry: CacheGeometry, *, layers=None, groups=None) -> Plan:
-    """Plan as the era did.
+    """Plan as this version did.
 
     Args:
         geometry: the pool.
@@ -50,11 +50,11 @@ def plan(geometry: CacheGeometry, *, layers=None, groups=None) -> Plan:
         (6870, 181, 10)
     """
     views = parts.views_of_the_time(geometry, layers, groups, kinds=None)
-    return parts.unproven_plan(NAME, geometry, hull_segments(NAME, geometry, views), layers, groups)
+    return parts.unproven_plan(NAME, geometry, extent_segments(NAME, geometry, views), layers, groups)
 
 
 def launch(plan: Plan, num_ids: int | None = None, limits: DeviceLimits | None = CUDA) -> Launch:
-    """The 3-D grid of the era: (ids, segments, chunks of the longest span).
+    """The 3-D grid of this version: (ids, segments, chunks of the longest span).
 
     Args:
         plan: a plan of this module.
@@ -116,7 +116,7 @@ _compiled, _interpreted = jit_both(_zero_masked)
 
 
 def write(plan: Plan, storages: Mapping[Name, torch.Tensor], block_ids: Sequence[int]) -> None:
-    """Run the era's kernel on memory.
+    """Run this version's kernel on memory.
 
     Args:
         plan: a plan of this module, or of `engine`.

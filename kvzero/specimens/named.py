@@ -1,4 +1,4 @@
-"""The geometries that specimens and tests name: small ones built here, and the packaged dumps."""
+"""The geometries that old planners and tests name: small ones built here, and the packaged dumps."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ ERA = "#49704 to #50276"
 
 
 def plan(geometry: CacheGeometry, *, layers=None, groups=None) -> Plan:
-    """Plan as the era did.
+    """Plan as this version did.
 
     Args:
         geometry: the pool.
@@ -85,7 +85,7 @@ _compiled, _interpreted = jit_both(_zero_pages)
 
 
 def write(plan: Plan, storages: Mapping[Name, torch.Tensor], block_ids: Sequence[int]) -> None:
-    """Run the era's kernel on memory; nothing runs for a plan without segments.
+    """Run this version's kernel on memory; nothing runs for a plan without segments.
 
     Args:
         plan: a plan of this module.

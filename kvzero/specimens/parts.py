@@ -1,4 +1,4 @@
-"""Arithmetic that several eras share: which layers, which outer dimensions, words, chunks, tables."""
+"""Arithmetic that several old planners share: which layers, which outer dimensions, words, chunks, tables."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ FULL_ATTENTION_KINDS = ("full_attention", "mla_attention", "")
 
 
 def views_of_the_time(geometry: CacheGeometry, layers, groups, kinds: Sequence[str] | None) -> tuple[LayerView, ...]:
-    """The views that an era zeroed: those asked for by name, else the zeroed ones of its spec kinds.
+    """Return the views that an old planner zeroed: those asked for by name, else the zeroed ones of its spec kinds.
 
-    A view that starts where an earlier one starts is dropped: every era kept a set of seen addresses. Keeping
+    A view that starts where an earlier one starts is dropped: every version kept a set of seen addresses. Keeping
     the first, not the widest, lost bytes of overlaid groups until #51718.
     """
     selected = geometry.select(layers, groups)
@@ -72,7 +72,7 @@ def require_words(planner: str, geometry: CacheGeometry, view: LayerView, **size
 
 
 def unproven_plan(planner: str, geometry: CacheGeometry, segments: Iterable[Segment], layers, groups) -> Plan:
-    """A plan as an old planner left it, unchecked; what it needs is today's selection, not the era's."""
+    """A plan as an old planner left it, unchecked; what it needs is today's selection, not that of its time."""
     needed = needed_ranges(geometry.select(layers, groups), [0])
     return Plan(
         planner=planner,
@@ -98,12 +98,12 @@ def common_chunk_words(plan: Plan) -> int:
 
 
 def flat_launch(plan: Plan, num_ids: int | None = None, limits: DeviceLimits | None = CUDA) -> Launch:
-    """The flat grid of the first three eras: one program per (id, segment, chunk).
+    """The flat grid of the first three versions: one program per (id, segment, chunk).
 
     Each segment gets as many chunks as the longest one has.
 
     Args:
-        plan: a specimen's plan; where its era zeroed no layer of the cache, there is no program.
+        plan: an old planner's plan; one that zeroes no layer of the cache needs no program.
         num_ids: block ids of the call; None means every block.
         limits: limits to hold it against; None only counts.
 

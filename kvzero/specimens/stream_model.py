@@ -1,8 +1,8 @@
 """A model of one GPU stream for machines without a GPU: a queue whose operations run only when it is drained.
 
 It is a model: it has the one property that the id race needs, that an asynchronous copy reads its source when
-the stream reaches it and not when it is enqueued. It knows nothing of time, of other streams or of engines.
-`CudaStream` has the same methods and is the real thing.
+the stream reaches it and not when it is enqueued. It models neither time nor other streams.
+`CudaStream` has the same methods on a real GPU.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Event:
 
 
 class _Logged:
-    """What both streams have in common: their log."""
+    """The log that both streams keep."""
 
     def __init__(self) -> None:
         self.log: list[Event] = []

@@ -1,10 +1,10 @@
-"""The planner of #50276 (to #52058): stride and span apart; the span is the hull of the inner dimensions.
+"""The planner of #50276 (to #52058): stride and span apart; the span is the extent of the inner dimensions.
 
 The distance between blocks comes from the block dimension, the span from all dimensions that are neither the
 block's nor unrolled: last byte minus first, plus one element. Kernel blocks of a block become segments of
 their own. Packed slabs come out right.
 
-The span is the hull of a view, so it covers its holes: heads outside the block (LHBNC) give a span over many
+The span is the full extent of a view, holes included: heads outside the block (LHBNC) give a span over many
 blocks, and interleaved layers (BHLNC) are written once by each layer. Nothing is held against the storage's
 end. The launch is still the flat grid with one chunk for all, which overflowed once short pages joined
 (#52058).
@@ -32,7 +32,7 @@ ERA = "#50276 to #52058"
 
 
 def plan(geometry: CacheGeometry, *, layers=None, groups=None) -> Plan:
-    """Plan as the era did.
+    """Plan as this version did.
 
     Args:
         geometry: the pool.
@@ -47,11 +47,11 @@ def plan(geometry: CacheGeometry, *, layers=None, groups=None) -> Plan:
         Segment(storage='slab', base_bytes=37440, block_stride_bytes=149760, span_bytes=37376)
     """
     views = parts.views_of_the_time(geometry, layers, groups, parts.FULL_ATTENTION_KINDS)
-    return parts.unproven_plan(NAME, geometry, hull_segments(NAME, geometry, views), layers, groups)
+    return parts.unproven_plan(NAME, geometry, extent_segments(NAME, geometry, views), layers, groups)
 
 
-def hull_segments(planner: str, geometry: CacheGeometry, views: Sequence[LayerView]) -> list[Segment]:
-    """One segment per view, outer index and kernel block, spanning the hull of the inner dimensions."""
+def extent_segments(planner: str, geometry: CacheGeometry, views: Sequence[LayerView]) -> list[Segment]:
+    """One segment per view, outer index and kernel block, spanning the whole extent of the inner dimensions."""
     segments = []
     for view in views:
         step_bytes = parts.kernel_block_stride_bytes(view)
@@ -99,7 +99,7 @@ _compiled, _interpreted = jit_both(_zero_spans)
 
 
 def write(plan: Plan, storages: Mapping[Name, torch.Tensor], block_ids: Sequence[int]) -> None:
-    """Run the era's kernel on memory; nothing runs for a plan without segments.
+    """Run this version's kernel on memory; nothing runs for a plan without segments.
 
     Args:
         plan: a plan of this module.

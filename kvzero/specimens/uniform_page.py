@@ -34,7 +34,7 @@ ERA = "#35219 to #49704"
 
 
 def plan(geometry: CacheGeometry, *, layers=None, groups=None) -> Plan:
-    """Plan as the era did.
+    """Plan as this version did.
 
     Args:
         geometry: the pool.
@@ -95,7 +95,7 @@ _compiled, _interpreted = jit_both(zero_uniform)
 
 
 def write(plan: Plan, storages: Mapping[Name, torch.Tensor], block_ids: Sequence[int]) -> None:
-    """Run the era's kernel on memory; nothing runs for a plan without segments.
+    """Run this version's kernel on memory; nothing runs for a plan without segments.
 
     Args:
         plan: a plan of this module.
