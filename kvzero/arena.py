@@ -12,7 +12,7 @@ import torch
 from . import errors
 from .comparing import mask_ranges, views_to_blocks
 from .geometry import CacheGeometry
-from .intervals import total
+from .intervals import total, union
 from .report import KINDS, Audit, make_audit
 from .views import LayerView, Name
 
@@ -145,7 +145,7 @@ class Arena:
             found["missed"][storage.id] = mask_ranges(missed)
             found["pad"][storage.id] = mask_ranges(astray & ~stomped)
             front = mask_ranges(before) - self.redzone_bytes
-            found["overrun"][storage.id] = np.concatenate((front, mask_ranges(after) + storage.nbytes))
+            found["overrun"][storage.id] = union(np.concatenate((front, mask_ranges(after) + storage.nbytes)))
             if bool(missed.any()):
                 for views, ids in wanted:
                     for view in views:

@@ -49,6 +49,8 @@ def tracks(geometry: CacheGeometry) -> list[Track]:
     found: list[Track] = []
     for storage in geometry.storages:
         here = [view for view in geometry.layers if view.storage == storage.id]
+        if not here:
+            continue  # no block keeps a byte there
         if geometry.num_blocks == 1:
             found.append(Track(storage.id, 0, storage.nbytes, storage.nbytes))
             continue
@@ -212,7 +214,8 @@ def _outside(audit, grid: _Grid) -> list[str]:
     glyph = GLYPHS["overrun"][0]
     first = audit.first or {}
     for storage, ranges in audit.ranges["overrun"].items():
-        for where, part in (("before", ranges[ranges[:, 0] < 0]), ("past", ranges[ranges[:, 0] >= 0])):
+        for where, part in (("before", np.minimum(ranges, 0)), ("past", np.maximum(ranges, 0))):
+            part = union(part)
             if len(part) == 0:
                 continue
             marked = (first.get("kind"), first.get("storage"), first.get("byte_offset")) == (
