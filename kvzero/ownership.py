@@ -1,37 +1,29 @@
-"""Who owns which byte, by naive indexing of the layer views: the audit's arithmetic side.
+"""Which bytes a view owns, and which views and blocks own a byte: the audit's arithmetic side.
 
-Nothing here looks at segments or plans, so that a wrong planner cannot excuse itself. The cost follows the
-blocks and the byte windows asked about, never the size of the pool.
+Nothing here reads a plan or shares code with the planner, which folds dimensions by their strides. Here a page is
+built as a set: the bytes of one element, then its union with shifted copies for each dimension in turn. The cost
+grows with the blocks and the byte windows that are asked about, not with the size of the pool.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 import numpy as np
 
 from . import errors
 from .geometry import CacheGeometry
 from .intervals import as_ranges, union
-from .views import LayerView
+from .views import LayerView, Name
 
-Dims = list[tuple[int, int]]  # (size, stride_bytes), strides growing
-MAX_RUNS = 1 << 25  # listed at once: about 3 GB
-
-
-def page_dims(view: LayerView) -> Dims:
-    """The dimensions of one block's page, as (size, stride in bytes), without those that do not move."""
-    dims = [
-        (size, step * view.itemsize)
-        for dim, (size, step) in enumerate(zip(view.shape, view.stride, strict=True))
-        if dim != view.block_dim
-    ]
-    dims.append((view.kernel_blocks_per_block, view.stride[view.block_dim] * view.itemsize))
-    return _moving(dims)
+MAX_RUNS = 1 << 25  # ranges listed at once: about 3 GB
+MAX_PAGE_RUNS = 1 << 22  # ranges of one page of one view
+NO_NEXT_BLOCK_BYTES = 1 << 60  # the block stride of a pool of one block: beyond every offset
 
 
-def needed_ranges(views: Iterable[LayerView], block_ids: Sequence[int]) -> dict[int | str, np.ndarray]:
-    """The bytes that the views keep in the given blocks.
+def needed_ranges(views: Iterable[LayerView], block_ids: Sequence[int]) -> dict[Name, np.ndarray]:
+    """Find the bytes that views own in the given blocks.
 
     Args:
         views: the views to be zeroed.
@@ -49,53 +41,92 @@ def needed_ranges(views: Iterable[LayerView], block_ids: Sequence[int]) -> dict[
         [[156, 172]]
     """
     ids = np.unique(np.asarray(list(block_ids), dtype=np.int64))
-    found: dict[int | str, list[np.ndarray]] = {}
+    found: dict[Name, list[np.ndarray]] = {}
     for view in views:
-        dims, run_bytes = _contiguous_run(page_dims(view), view.itemsize)
-        # Where block 0 is all that is asked for, the stride may be any number: a lone block has no next one.
-        starts = view.byte_offset + ids * (view.block_stride_bytes if ids.any() else 0)
-        for size, stride_bytes in dims:
-            _check_runs(view, len(starts) * size)
-            starts = (starts[:, None] + np.arange(size, dtype=np.int64) * stride_bytes).ravel()
-        found.setdefault(view.storage, []).append(np.stack((starts, starts + run_bytes), axis=1))
+        page = page_ranges(view)
+        _check_runs(view, len(page) * len(ids))
+        # If block 0 is the only one, its stride may be any number, even beyond 64 bits.
+        shifts = ids * view.block_stride_bytes if ids.any() else ids
+        found.setdefault(view.storage, []).append((shifts[:, None, None] + page).reshape(-1, 2))
     return {storage: union(np.concatenate(parts)) for storage, parts in found.items()}
 
 
-def owned_within(view: LayerView, num_blocks: int, windows: np.ndarray) -> np.ndarray:
-    """The bytes of the view, in any block, that lie inside the windows.
+@lru_cache(maxsize=4096)  # the audits of one layout ask for the same pages again and again
+def page_ranges(view: LayerView) -> np.ndarray:
+    """Find the bytes that a view owns in block 0.
 
     Args:
-        view: the view; its block dimension is one dimension like the others here.
+        view: any view; the order of its dimensions does not matter.
+
+    Returns:
+        Sorted, disjoint byte ranges of its storage, int64 of shape (ranges, 2), read-only.
+
+    Raises:
+        TooManyRunsError: the page is scattered into too many ranges.
+
+    Example: K and V apart, each of four tokens.
+        >>> view = LayerView("k", "a", 0, (2, 3, 4), (12, 4, 1), itemsize=2, block_dim=1)
+        >>> page_ranges(view).tolist()
+        [[0, 8], [24, 32]]
+    """
+    sizes = list(view.shape)
+    sizes[view.block_dim] = view.kernel_blocks_per_block
+    page = as_ranges([(view.byte_offset, view.byte_offset + view.itemsize)])
+    for size, step in zip(reversed(sizes), reversed(view.stride), strict=True):
+        done = 1  # so many indices of this dimension are in the page
+        while done < size:
+            more = min(done, size - done)
+            _check_runs(view, 2 * len(page), MAX_PAGE_RUNS)
+            page = union(np.concatenate((page, page + more * step * view.itemsize)))
+            done += more
+    page.flags.writeable = False
+    return page
+
+
+def owned_within(view: LayerView, num_blocks: int, windows: np.ndarray) -> np.ndarray:
+    """Find the bytes of a view, in any block, that lie inside byte windows.
+
+    Args:
+        view: the view.
         num_blocks: blocks in the pool.
         windows: byte ranges of the view's storage, int64 of shape (windows, 2).
 
     Returns:
-        Sorted, disjoint ranges.
+        Sorted, disjoint ranges, int64 of shape (ranges, 2).
 
     Raises:
-        TooManyRunsError: the windows meet too many separate runs of the view.
+        TooManyRunsError: the windows meet too many separate ranges of the view.
 
     Example:
         >>> view = LayerView("k", "a", 12, (5, 4), (12, 1), itemsize=4, block_dim=0)
         >>> owned_within(view, 5, as_ranges([(0, 70)])).tolist()
         [[12, 28], [60, 70]]
     """
-    dims = _moving([*page_dims(view), (num_blocks, view.block_stride_bytes)])
-    dims, run_bytes = _contiguous_run(dims, view.itemsize)
-    starts, low, high, _ = _walk(view, dims, run_bytes, union(windows), None)
-    return union(np.stack((np.maximum(starts, low), np.minimum(starts + run_bytes, high)), axis=1))
+    page, stride_bytes = page_ranges(view), view.block_stride_bytes
+    windows = union(windows)
+    found = [as_ranges([])]
+    # Where a range reaches the same range of the next block, all blocks together own one range.
+    joined = page[:, 1] - page[:, 0] >= stride_bytes
+    for start, stop in page[joined].tolist():
+        found.append(_clipped(start, stop + (num_blocks - 1) * stride_bytes, windows[:, 0], windows[:, 1]))
+    for starts, lows, highs, _ in _meetings(view, num_blocks, page[~joined], windows):
+        found.append(_clipped(starts[0], starts[1], lows, highs))
+    return union(np.concatenate(found))
 
 
-def owners_of_byte(geometry: CacheGeometry, storage: int | str, byte_offset: int) -> list[tuple[str, int]]:
-    """The (layer name, block id) pairs whose pages hold this byte, in the order of the geometry's layers.
+def owners_of_byte(geometry: CacheGeometry, storage: Name, byte_offset: int) -> list[tuple[str, int]]:
+    """Name the owners of one byte.
 
     Args:
-        geometry: the layers.
+        geometry: the pool.
         storage: storage id.
         byte_offset: offset of the byte in the storage.
 
+    Returns:
+        (layer name, block id) pairs, in the order of the geometry's layers.
+
     Raises:
-        TooManyRunsError: the byte lies within reach of too many blocks, which lie on one another.
+        TooManyRunsError: too many blocks share the byte.
 
     Example:
         >>> layer = {"name": "k", "storage": 0, "byte_offset": 12, "shape": [5, 4], "stride": [12, 1],
@@ -108,63 +139,33 @@ def owners_of_byte(geometry: CacheGeometry, storage: int | str, byte_offset: int
     window = as_ranges([(byte_offset, byte_offset + 1)])
     owners = []
     for view in geometry.layers:
-        if view.storage != storage:
-            continue
-        block_dim = (geometry.num_blocks, view.block_stride_bytes if geometry.num_blocks > 1 else 0)
-        # The run must not swallow the block dimension: its index is the answer.
-        inner, run_bytes = _contiguous_run(page_dims(view), view.itemsize)
-        dims = sorted([*inner, block_dim], key=lambda dim: dim[1])
-        *_, blocks = _walk(view, dims, run_bytes, window, block_dim)
-        owners += [(view.name, int(block)) for block in np.unique(blocks)]
+        if view.storage == storage:
+            blocks = [found for *_, found in _meetings(view, geometry.num_blocks, page_ranges(view), window)]
+            owners += [(view.name, int(block)) for block in np.unique(np.concatenate(blocks or [[]]))]
     return owners
 
 
-def _moving(dims: Dims) -> Dims:
-    """Dimensions that reach other bytes, inner first."""
-    return sorted(((size, step) for size, step in dims if size > 1 and step > 0), key=lambda dim: dim[1])
-
-
-def _contiguous_run(dims: Dims, itemsize: int) -> tuple[Dims, int]:
-    """Fold the dimensions that continue an element without a gap, or over itself, into one run of bytes."""
-    run_bytes, rest = itemsize, []
-    for size, step in dims:
-        if step <= run_bytes:
-            run_bytes += (size - 1) * step
-        else:
-            rest.append((size, step))
-    return rest, run_bytes
-
-
-def _check_runs(view: LayerView, num_runs: float) -> None:
-    if num_runs > MAX_RUNS:
-        raise errors.TooManyRunsError(where=f"layer {view.name}", num_runs=int(num_runs), limit=MAX_RUNS)
-
-
-def _walk(view: LayerView, dims: Dims, run_bytes: int, windows: np.ndarray, block_dim: tuple[int, int] | None):
-    """Every run that meets a window: (run starts, window starts, window stops, indices along `block_dim`).
-
-    One dimension at a time, outermost first; an index is kept only if what lies below it can reach the
-    window.
-    """
-    starts = np.full(len(windows), view.byte_offset, dtype=np.int64)
-    low, high = windows[:, 0], windows[:, 1]
-    blocks = np.zeros(len(windows), dtype=np.int64)
-    reach = run_bytes + sum((size - 1) * step for size, step in dims)
-    for size, step in reversed(dims):
-        reach -= (size - 1) * step
-        if step == 0 and (size, step) != block_dim:
-            continue
-        first, last = np.zeros_like(starts), np.full_like(starts, size - 1)
-        if step > 0:  # a block dimension of stride 0 puts every block on the same bytes
-            first = np.maximum((low - starts - reach) // step + 1, first)
-            last = np.minimum((high - 1 - starts) // step, last)
+def _meetings(view: LayerView, num_blocks: int, page: np.ndarray, windows: np.ndarray):
+    """Yield every meeting of a block's range with a window: ((starts, stops), window lows, highs, block ids)."""
+    stride = view.block_stride_bytes if num_blocks > 1 else NO_NEXT_BLOCK_BYTES
+    by_page = len(page) <= len(windows)  # loop over the shorter list, the other as arrays
+    for row in (page if by_page else windows).tolist():
+        (starts, stops), (lows, highs) = (row, windows.T) if by_page else (page.T, row)
+        starts, stops, lows, highs = np.broadcast_arrays(starts, stops, lows, highs)
+        first = np.maximum((lows - stops) // stride + 1, 0)
+        last = np.minimum((highs - 1 - starts) // stride, num_blocks - 1)
         count = np.maximum(last - first + 1, 0)
         _check_runs(view, count.sum(dtype=float))
-        index = np.arange(count.sum(), dtype=np.int64) - np.repeat(np.cumsum(count) - count, count)
-        index += np.repeat(first, count)
-        starts, low, high, blocks = (np.repeat(array, count) for array in (starts, low, high, blocks))
-        starts = starts + index * step
-        if (size, step) == block_dim:
-            blocks, block_dim = index, None
-    meets = (starts < high) & (starts + run_bytes > low)
-    return starts[meets], low[meets], high[meets], blocks[meets]
+        block = np.arange(count.sum(), dtype=np.int64) - np.repeat(np.cumsum(count) - count - first, count)
+        shift = block * (stride if num_blocks > 1 else 0)
+        starts, stops, lows, highs = (np.repeat(array, count) for array in (starts, stops, lows, highs))
+        yield (starts + shift, stops + shift), lows, highs, block
+
+
+def _clipped(starts, stops, lows: np.ndarray, highs: np.ndarray) -> np.ndarray:
+    return np.stack((np.maximum(starts, lows), np.minimum(stops, highs)), axis=1)
+
+
+def _check_runs(view: LayerView, num_runs: float, limit: int = MAX_RUNS) -> None:
+    if num_runs > limit:
+        raise errors.TooManyRunsError(where=f"layer {view.name}", num_runs=int(num_runs), limit=limit)

@@ -360,7 +360,7 @@ def test_runs_without_number_are_refused_and_not_listed():
     scattered = vast(2, {"shape": [2, 2**40], "stride": [2**47, 4]})
     with pytest.raises(errors.TooManyRunsError) as caught:
         planner("page-per-segment").plan(scattered)
-    assert caught.value.num_runs == 2**40
+    assert caught.value.num_runs > caught.value.limit == 2**22
 
 
 # ---- what an audit refuses ----
