@@ -33,6 +33,7 @@ from .views import Name, is_integer
 WORD_BYTES = 8
 CHUNK_BYTES = 32 << 20  # the sums need up to four temporaries of this size
 MAX_REPORTED = 16
+MULTIPLIER = -7046029254386353131  # odd, so that multiplying by it modulo 2**64 can be undone
 
 
 @dataclass(frozen=True)
@@ -210,7 +211,7 @@ def _tile_sums(flat: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
     words = flat.view(torch.int64).view(-1, len(keys))
     # The key depends on the place in the tile, so moved words show; the multiplier is odd and the shift logical,
     # so each word's mix can be undone: no single change is lost, and equal words do not cancel.
-    mixed = (words ^ keys) * -7046029254386353131
+    mixed = (words ^ keys) * MULTIPLIER
     return (mixed ^ ((mixed >> 32) & 0xFFFFFFFF)).sum(dim=1)
 
 

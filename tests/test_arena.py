@@ -28,6 +28,15 @@ def test_storages_have_different_canaries():
     assert same < 0.02
 
 
+def test_one_storage_copied_over_another_is_found():
+    geometry = named.geometry("blocks-outermost")
+    arena = Arena(geometry)
+    first, second = (arena.storages[storage.id] for storage in geometry.storages)
+    second.copy_(first)
+    audit = arena.audit([])
+    assert audit.stomped_bytes + audit.pad_bytes > 0.98 * len(second)
+
+
 def test_storages_are_exact_aligned_and_apart():
     geometry = named.geometry("blocks-outermost")
     arena = Arena(geometry, redzone_bytes=1000)

@@ -385,6 +385,10 @@ def test_a_plan_of_another_pool_is_refused():
     with pytest.raises(errors.PlanGeometryError) as caught:
         audit_plan(plan_segments(large), small, [3])
     assert (caught.value.plan_value, caught.value.geometry_value) == (200, 100)
+    for storages in ((Storage("slab", 14_976_001),), (Storage("other", 14_976_000),)):
+        with pytest.raises(errors.PlanGeometryError) as caught:
+            audit_plan(replace(plan_segments(small), storages=storages), small, [3])
+        assert caught.value.what == "storages"
 
 
 def test_a_write_too_far_away_is_not_run():

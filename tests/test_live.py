@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from oracle import needed, owned
 from strategies import engine_layouts
 
-from kvzero import geometries
+from kvzero import geometries, live
 from kvzero.errors import (
     ChecksumBytesError,
     IdTypeError,
@@ -97,8 +97,6 @@ def test_pad_belongs_to_nobody_and_accuses_nobody(slab):
 
 def test_another_writer_is_not_blamed_on_this_one(slab, monkeypatch):
     """Bytes that change before the write are left out: a running process that was not stopped."""
-    from kvzero import live
-
     memory = filled(slab)
     sums, calls = live._checksums, []
 
@@ -109,9 +107,60 @@ def test_another_writer_is_not_blamed_on_this_one(slab, monkeypatch):
         return sums(*args)
 
     monkeypatch.setattr(live, "_checksums", busy)
-    audit = audit_live(slab, memory, [3], write=BlockZeroer(plan_segments(slab), memory).zero)
+    zeroer = BlockZeroer(plan_segments(slab), memory)
+    audit = audit_live(slab, memory, [3], write=zeroer.zero)
     assert (audit.ok, audit.unsteady_tiles, audit.stomped_tiles) == (True, 1, 0)
+    calls.clear()
+
+    def write(blocks):
+        zeroer.zero(blocks)
+        memory[0][4 * 149_760 : 4 * 149_760 + 512] = 0  # the tile that was changing, and the next one
+
+    audit = audit_live(slab, memory, [3], write=write)
+    assert (audit.ok, audit.unsteady_tiles, audit.stomped_tiles) == (False, 1, 1)
+    assert audit.changed[0]["start_bytes"] == 4 * 149_760 + 256
     assert "by something else" in audit.sentence()
+
+
+def swap_words(words):
+    words[0], words[1] = words[1].clone(), words[0].clone()
+
+
+def keep_the_sum(words):
+    words[0] += 1
+    words[1] -= 1
+
+
+def flip_two_highest_bits(words):
+    words[:2] ^= -(2**63)
+
+
+def shift_by_a_word(words):
+    words[:] = words.roll(1)
+
+
+def change_to_the_complement_of_the_mix(words):
+    """The one change of a word that a shift with the sign, instead of zeros, would lose."""
+    key, word = int(live._keys(len(words), "cpu")[0]), int(words[0])
+    mixed = -((word ^ key) * live.MULTIPLIER) - 1
+    found = (mixed * pow(live.MULTIPLIER, -1, 2**64) ^ key) % 2**64
+    words[0] = found - 2**64 * (found >= 2**63)
+
+
+@pytest.mark.parametrize(
+    "change", [change_to_the_complement_of_the_mix, swap_words, keep_the_sum, flip_two_highest_bits, shift_by_a_word]
+)
+def test_changes_that_cancel_in_a_plain_sum_are_found(slab, change):
+    memory = filled(slab)
+    zeroer = BlockZeroer(plan_segments(slab), memory)
+
+    def write(blocks):
+        zeroer.zero(blocks)
+        change(memory[0][6 * 149_760 : 6 * 149_760 + 256].view(torch.int64))
+
+    audit = audit_live(slab, memory, [5], write=write)
+    assert (audit.stomped_tiles, audit.missed_bytes) == (1, 0)
+    assert audit.changed[0]["start_bytes"] == 6 * 149_760
 
 
 @settings(max_examples=40)
