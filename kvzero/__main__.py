@@ -80,7 +80,7 @@ def _parser(names: tuple[str, ...]) -> tuple[argparse.ArgumentParser, dict]:
     )
     parser.add_argument("--version", action="version", version=f"kvzero {__version__}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    modules = {name: importlib.import_module(f"kvzero.commands.{name}") for name in names}
+    modules = {name: importlib.import_module(f"kvzero.cli.{name}") for name in names}
     for module in modules.values():
         module.add_parser(subparsers)
     return parser, modules

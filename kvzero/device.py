@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .errors import DeviceNotAvailableError
+from kvzero.errors import DeviceNotAvailableError
 
 DEVICES = ("auto", "cpu", "cuda")
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from . import errors
+from kvzero import errors
 
 BEAT_S = 0.5
 SILENCE_S = 10.0  # a process that does not beat for so long is dead, stopped or unreachable

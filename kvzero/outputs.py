@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from .errors import OutputFileError
+from kvzero.errors import OutputFileError
 
 
 def plain(data: Any) -> Any:

@@ -22,10 +22,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from . import errors
-from .device import pick_device
-from .meeting import BEAT_S, Meeting, Stopped
-from .outputs import plain
+from kvzero import errors
+from kvzero.device import pick_device
+from kvzero.meeting import BEAT_S, Meeting, Stopped
+from kvzero.outputs import plain
 
 
 @dataclass(frozen=True)

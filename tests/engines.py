@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from kvzero.geometry import CacheGeometry
+from kvzero.layout.geometry import CacheGeometry
 
 FOLDER = Path(__file__).parent / "engines"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from kvzero.geometry import CacheGeometry
+from kvzero.layout.geometry import CacheGeometry
 
 
 def owned(geometry: CacheGeometry, view, block: int) -> torch.Tensor:

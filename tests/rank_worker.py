@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kvzero import geometries
 from kvzero.errors import NoBlocksError
-from kvzero.plan import plan_segments
+from kvzero.plan.planner import plan_segments
 from kvzero.ranks import run_ranks
 
 

@@ -7,7 +7,7 @@ from math import prod
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from kvzero.geometry import CacheGeometry
+from kvzero.layout.geometry import CacheGeometry
 
 LAYOUTS = ("LBNHC", "LBHNC", "LHBNC", "BLHNC", "BLNHC", "BHLNC", "KBNHC", "BKNHC")
 

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from kvzero import errors
-from kvzero.arena import Arena, canary
-from kvzero.comparing import mask_ranges
-from kvzero.geometry import CacheGeometry
-from kvzero.resize import with_num_blocks
-from kvzero.specimens import named
+from kvzero.audit.arena import Arena, canary
+from kvzero.audit.comparing import mask_ranges
+from kvzero.history import named
+from kvzero.layout.geometry import CacheGeometry
+from kvzero.plan.resize import with_num_blocks
 
 STRIDES_BYTES = (1, 4, 584, 8_448, 37_440, 65_519, 65_521, 65_536, 149_760, 184_320, 917_568, 1_002_240)
 

@@ -14,18 +14,18 @@ from hypothesis import strategies as st
 from strategies import engine_layouts, wild_views
 
 from kvzero import errors
-from kvzero.arena import Arena
-from kvzero.audit import audit_bytes, audit_plan
-from kvzero.geometry import CacheGeometry
-from kvzero.intervals import as_ranges, total
-from kvzero.live import audit_live
-from kvzero.ownership import needed_ranges, owned_within, owners_of_byte
-from kvzero.plan import Plan, plan_segments
-from kvzero.report import KINDS
-from kvzero.resize import with_num_blocks
-from kvzero.specimens import PLANNERS, named, planner
-from kvzero.views import Segment, Storage
-from kvzero.zeroer import BlockZeroer
+from kvzero.audit.arena import Arena
+from kvzero.audit.audit import audit_bytes, audit_plan
+from kvzero.audit.live import audit_live
+from kvzero.audit.report import KINDS
+from kvzero.history import PLANNERS, named, planner
+from kvzero.layout.geometry import CacheGeometry
+from kvzero.layout.intervals import as_ranges, total
+from kvzero.layout.ownership import needed_ranges, owned_within, owners_of_byte
+from kvzero.layout.records import Segment, Storage
+from kvzero.plan.planner import Plan, plan_segments
+from kvzero.plan.resize import with_num_blocks
+from kvzero.zero.zeroer import BlockZeroer
 
 SLAB = "packed-slab-51288"
 COUNTS = ("missed_bytes", "stomped_bytes", "pad_bytes", "overrun_bytes", "needed_bytes", "written_bytes")

@@ -14,8 +14,8 @@ from kvzero.bench import run as bench
 from kvzero.bench import sets
 from kvzero.bench.sets import CANARY, BenchSet, Pool, all_sets, slabs
 from kvzero.errors import DeviceNotAvailableError
-from kvzero.plan import plan_segments
-from kvzero.zeroer import BlockZeroer
+from kvzero.plan.planner import plan_segments
+from kvzero.zero.zeroer import BlockZeroer
 
 
 @pytest.fixture(scope="module")

@@ -26,8 +26,8 @@ REPOSITORY = Path(__file__).parents[1]
 EXPLORERS = ("packed_stride_knob", "id_race_knob", "launch_size_knob", "layout_explorer", "probe_explorer")
 IMPORT = f"from kvzero.workbook.explorers import {', '.join(EXPLORERS)}"
 MAP = """\
-from kvzero.audit import audit_plan
-from kvzero.specimens import planner
+from kvzero.audit.audit import audit_plan
+from kvzero.history import planner
 from kvzero.workbook.figures import show_map
 from kvzero.workbook.toy import make_geometry
 pool = make_geometry(layers=4, num_blocks=4, order="BLNHC", pad_bytes=8, content=16)

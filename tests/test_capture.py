@@ -9,11 +9,11 @@ import pytest
 import torch
 from vllm_worker import stand_in_worker
 
-from kvzero.capture import EngineCaches, capture, capture_vllm
 from kvzero.errors import AmbiguousBlockDimError, BlockDimNotFoundError, KernelBlocksError, StorageDeviceError
-from kvzero.geometry import CacheGeometry
-from kvzero.integrations.vllm import from_runner
-from kvzero.plan import plan_segments
+from kvzero.layout.capture import EngineCaches, capture, capture_vllm
+from kvzero.layout.geometry import CacheGeometry
+from kvzero.plan.planner import plan_segments
+from kvzero.vllm import from_runner
 
 
 def slab(layers: int = 4):

@@ -8,7 +8,7 @@ import stat
 import pytest
 
 from kvzero import Arena, audit_plan, plan_segments
-from kvzero.specimens import PLANNERS, named
+from kvzero.history import PLANNERS, named
 from kvzero.workbook import packed_stride, recorded, uniform_pages
 from kvzero.workbook.era_tables import UnknownTableError, read_table, table_of
 from kvzero.workbook.sanitizer import RETURNED, find_sanitizer, memcheck, read_report

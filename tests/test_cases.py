@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from kvzero.arena import Arena
-from kvzero.audit import audit_bytes, audit_plan
-from kvzero.comparing import mask_ranges
-from kvzero.geometry import CacheGeometry
-from kvzero.launch import AMD, CUDA, launch_for
-from kvzero.plan import plan_segments
-from kvzero.specimens import shared_id_buffer
-from kvzero.specimens.stream_model import CudaStream, StreamModel
-from kvzero.zeroer import BlockZeroer
+from kvzero.audit.arena import Arena
+from kvzero.audit.audit import audit_bytes, audit_plan
+from kvzero.audit.comparing import mask_ranges
+from kvzero.history import shared_id_buffer
+from kvzero.history.stream_model import CudaStream, StreamModel
+from kvzero.layout.geometry import CacheGeometry
+from kvzero.plan.planner import plan_segments
+from kvzero.zero.tiles import AMD, CUDA, launch_for
+from kvzero.zero.zeroer import BlockZeroer
 
 DATA = json.loads((Path(__file__).parent / "cases.json").read_text())
 CASES = DATA["cases"]

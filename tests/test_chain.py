@@ -8,9 +8,9 @@ import statistics
 import pytest
 
 from kvzero import geometries
-from kvzero.audit import audit_plan
+from kvzero.audit.audit import audit_plan
 from kvzero.errors import KvzeroError
-from kvzero.specimens import PLANNERS, named
+from kvzero.history import PLANNERS, named
 from kvzero.workbook import chain
 from kvzero.workbook.figures import EVENTS, history_timeline
 

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from kvzero.child import run_in_child
+from kvzero.audit.child import run_in_child
 
 
 def shell(line: str, **options):
@@ -18,7 +18,7 @@ def shell(line: str, **options):
 def test_a_function_that_fails_or_hangs_is_reported_and_not_raised():
     failed = run_in_child("math:sqrt", {})
     assert (failed.ok, failed.exit_code, failed.value) == (False, 1, None) and "TypeError" in failed.stderr
-    late = run_in_child("kvzero.specimens:does_not_exist", {}, timeout_s=0.01)
+    late = run_in_child("kvzero.history:does_not_exist", {}, timeout_s=0.01)
     assert (late.ok, late.timed_out) == (False, True)
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from kvzero import geometries
 from kvzero.__main__ import main
-from kvzero.commands.inputs import parse_blocks
+from kvzero.cli.inputs import parse_blocks
 from kvzero.errors import BlockListError
-from kvzero.specimens import named
+from kvzero.history import named
 
 AUDIT_KEYS = [
     "planner", "witness", "device", "blocks", "missed_bytes", "stomped_bytes", "pad_bytes", "overrun_bytes",

@@ -8,11 +8,11 @@ import pytest
 import torch
 from engines import ENGINES, FOLDER, dump
 
-from kvzero.audit import audit_bytes
-from kvzero.geometry import CacheGeometry, storage_tensors
-from kvzero.plan import plan_segments
+from kvzero.audit.audit import audit_bytes
+from kvzero.layout.geometry import CacheGeometry, storage_tensors
+from kvzero.plan.planner import plan_segments
 from kvzero.triage import triage
-from kvzero.zeroer import BlockZeroer
+from kvzero.zero.zeroer import BlockZeroer
 
 # Segments of a plan, counted by hand: ranges of one block after neighbours merge.
 SEGMENTS = {

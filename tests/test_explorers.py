@@ -14,14 +14,13 @@ from hypothesis import strategies as st
 
 import kvzero.workbook.explorers as explorers
 from kvzero import geometries
-from kvzero.audit import audit_plan
+from kvzero.audit.audit import audit_plan
 from kvzero.errors import GridOverflowError, UnknownBlockError
-from kvzero.launch import AMD, CUDA
-from kvzero.plan import plan_segments
-from kvzero.specimens import masked_grid, page_per_segment, planner, stride_and_span
-from kvzero.specimens.ring_id_buffer import RingIdBuffer
-from kvzero.specimens.shared_id_buffer import SharedIdBuffer
-from kvzero.specimens.stream_model import StreamModel
+from kvzero.history import masked_grid, page_per_segment, planner, stride_and_span
+from kvzero.history.ring_id_buffer import RingIdBuffer
+from kvzero.history.shared_id_buffer import SharedIdBuffer
+from kvzero.history.stream_model import StreamModel
+from kvzero.plan.planner import plan_segments
 from kvzero.workbook.explorers import (
     Explorer,
     View,
@@ -43,6 +42,7 @@ from kvzero.workbook.explorers.launch_size import two_page_geometry
 from kvzero.workbook.explorers.packed_stride import SpanOutOfKnobError, damage_bytes
 from kvzero.workbook.probe import probe
 from kvzero.workbook.toy import ToyOptionError, make_geometry
+from kvzero.zero.tiles import AMD, CUDA
 
 MAKERS = [layout_explorer, probe_explorer, packed_stride_knob, id_race_knob, launch_size_knob]
 SLAB = {"page_bytes": 37_376, "pad_bytes": 64, "layers": 4, "num_blocks": 100}

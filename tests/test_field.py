@@ -8,8 +8,8 @@ import pytest
 from oracle import needed, times_written
 
 from kvzero import errors
-from kvzero.geometry import CacheGeometry
-from kvzero.plan import plan_segments
+from kvzero.layout.geometry import CacheGeometry
+from kvzero.plan.planner import plan_segments
 
 FIELD = Path(__file__).parent / "field"
 

@@ -6,7 +6,7 @@ import re
 from datetime import date
 from xml.etree import ElementTree
 
-from kvzero.plan import plan_segments
+from kvzero.plan.planner import plan_segments
 from kvzero.workbook.figures import (
     EVENTS,
     GLYPHS,

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from strategies import engine_layouts
 
 from kvzero import geometries
-from kvzero.audit import audit_plan
-from kvzero.plan import plan_segments
-from kvzero.specimens import planner
+from kvzero.audit.audit import audit_plan
+from kvzero.history import planner
+from kvzero.plan.planner import plan_segments
 from kvzero.workbook.figures import memory_map_data
 from kvzero.workbook.figures.byte_panel import byte_lines
 from kvzero.workbook.figures.panel import LEFT, RIGHT

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from strategies import engine_layouts
 
 from kvzero import geometries
-from kvzero.audit import audit_plan
-from kvzero.plan import plan_segments
-from kvzero.specimens import planner
+from kvzero.audit.audit import audit_plan
+from kvzero.history import planner
+from kvzero.plan.planner import plan_segments
 from kvzero.workbook.figures import atlas, map_text, memory_map, memory_map_data
 from kvzero.workbook.toy import make_geometry
 

@@ -12,17 +12,12 @@ from hypothesis import strategies as st
 from strategies import engine_layouts
 
 from kvzero import geometries
-from kvzero.audit import audit_bytes, audit_plan
-from kvzero.geometry import CacheGeometry
-from kvzero.intervals import as_ranges, total, union
-from kvzero.plan import Plan, plan_segments
-from kvzero.specimens import planner
-from kvzero.workbook.figures import (
-    map_text,
-    memory_map,
-    memory_map_data,
-    page_runs,
-)
+from kvzero.audit.audit import audit_bytes, audit_plan
+from kvzero.history import planner
+from kvzero.layout.geometry import CacheGeometry
+from kvzero.layout.intervals import as_ranges, total, union
+from kvzero.plan.planner import Plan, plan_segments
+from kvzero.workbook.figures import map_text, memory_map, memory_map_data, page_runs
 from kvzero.workbook.figures.atlas import STATES, Atlas
 from kvzero.workbook.figures.bands import to_cells
 from kvzero.workbook.figures.memory_map import draw_memory_map

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvzero.arena import Arena
-from kvzero.kernel import zero_tiles_compiled
-from kvzero.plan import plan_segments
-from kvzero.specimens import masked_grid, named, uniform_page
+from kvzero.audit.arena import Arena
+from kvzero.history import masked_grid, named, uniform_page
+from kvzero.plan.planner import plan_segments
 from kvzero.workbook import first_launch
 from kvzero.workbook.first_launch import KERNELS, Work, class_of, compile_for_hopper, step, variant
 from kvzero.workbook.stall_knob import stall_data, stall_knob
 from kvzero.workbook.toy import make_geometry
+from kvzero.zero.kernel import zero_tiles_compiled
 
 OLD, FIXED = KERNELS["as of #35219"], KERNELS["as of #49903"]
 

@@ -6,9 +6,9 @@ from functools import partial
 
 import pytest
 
-from kvzero.specimens import ring_id_buffer, shared_id_buffer
-from kvzero.specimens.ring_id_buffer import RingIdBuffer
-from kvzero.specimens.shared_id_buffer import SharedIdBuffer
+from kvzero.history import ring_id_buffer, shared_id_buffer
+from kvzero.history.ring_id_buffer import RingIdBuffer
+from kvzero.history.shared_id_buffer import SharedIdBuffer
 from kvzero.workbook.explorers import id_race_data
 from kvzero.workbook.id_race import ByValue, FreshIdBuffer, PinnedPool, SectionRing, play, play_all, schedules
 

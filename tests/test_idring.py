@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvzero.idring import SECTIONS, IdRing
+from kvzero.zero.idring import SECTIONS, IdRing
 
 
 class LateStream:

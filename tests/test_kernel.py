@@ -16,9 +16,9 @@ import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from kvzero import kernel
-from kvzero.kernel import VALUES, jit_both, tile_table, zero_tiles_compiled, zero_tiles_interpreted
-from kvzero.views import Segment
+from kvzero.layout.records import Segment
+from kvzero.zero import kernel
+from kvzero.zero.kernel import VALUES, jit_both, tile_table, zero_tiles_compiled, zero_tiles_interpreted
 
 HOPPER = GPUTarget("cuda", 90, 32)
 
@@ -95,7 +95,7 @@ def test_compiled_and_interpreted_whatever_the_environment_says(setting):
     if setting is not None:
         environment["TRITON_INTERPRET"] = setting
     code = (
-        "import os; from kvzero.kernel import zero_tiles_compiled as c, zero_tiles_interpreted as i;"
+        "import os; from kvzero.zero.kernel import zero_tiles_compiled as c, zero_tiles_interpreted as i;"
         "print(type(c).__name__, type(i._kernel).__name__, os.environ.get('TRITON_INTERPRET'))"
     )
     run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from kvzero import geometries
 from kvzero.errors import LaunchTooLargeError, NumIdsError, TileBytesError
-from kvzero.geometry import CacheGeometry
-from kvzero.launch import (
+from kvzero.layout.geometry import CacheGeometry
+from kvzero.plan.planner import plan_segments
+from kvzero.zero.tiles import (
     AMD,
     CUDA,
     HEAD,
@@ -26,7 +27,6 @@ from kvzero.launch import (
     tile_rows,
     tiling_for,
 )
-from kvzero.plan import plan_segments
 
 
 def apart(num_blocks: int, pages: list[int]):

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kvzero import Arena, BlockZeroer, geometries, plan_segments
-from kvzero.launch import launch_for
-from kvzero.specimens import PLANNERS, named
+from kvzero.history import PLANNERS, named
 from kvzero.workbook.launch_slots import (
     KERNELS,
     dirty_after,
@@ -18,6 +17,7 @@ from kvzero.workbook.launch_slots import (
     slots_text,
 )
 from kvzero.workbook.toy import make_geometry
+from kvzero.zero.tiles import launch_for
 
 POOLS = ("launch-overflow-52058", "glm52_fp8_dsmla_indexer__LBNHC", "dsv4_mixed_ratio__BLHNC", "llama3_8b_bf16__LBNHC")
 

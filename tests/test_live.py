@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from oracle import needed, owned
 from strategies import engine_layouts
 
-from kvzero import geometries, live
+from kvzero import geometries
+from kvzero.audit import live
+from kvzero.audit.live import audit_live
 from kvzero.errors import (
     ChecksumBytesError,
     IdTypeError,
@@ -19,11 +21,10 @@ from kvzero.errors import (
     TensorKindError,
     UnknownBlockError,
 )
-from kvzero.geometry import CacheGeometry
-from kvzero.live import audit_live
-from kvzero.plan import plan_segments
-from kvzero.specimens import page_per_segment
-from kvzero.zeroer import BlockZeroer
+from kvzero.history import page_per_segment
+from kvzero.layout.geometry import CacheGeometry
+from kvzero.plan.planner import plan_segments
+from kvzero.zero.zeroer import BlockZeroer
 
 
 def filled(geometry: CacheGeometry, device="cpu"):
@@ -246,7 +247,7 @@ def test_other_memory_is_refused_before_the_write(slab):
 
 @pytest.mark.gpu
 def test_on_a_gpu(slab):
-    from kvzero.resize import with_num_blocks
+    from kvzero.plan.resize import with_num_blocks
 
     slab = with_num_blocks(slab, 20_000)  # 3 GB
     memory = filled(slab, "cuda")

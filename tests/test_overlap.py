@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from kvzero.intervals import as_ranges, intersect, subtract, total, union
-from kvzero.overlap import floor_sum, same_stride_clash, two_stride_clash
+from kvzero.layout.intervals import as_ranges, intersect, subtract, total, union
+from kvzero.plan.overlap import floor_sum, same_stride_clash, two_stride_clash
 
 family = st.tuples(st.integers(0, 60), st.integers(1, 12), st.integers(1, 25))
 ranges = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 9)), max_size=8).map(

@@ -29,11 +29,9 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 OUTSIDE_CORE = {
     "__main__",
     "bench",
-    "capture",
-    "commands",
+    "cli",
     "device",
-    "integrations",
-    "live",
+    "vllm",
     "meeting",
     "outputs",
     "ranks",
@@ -170,9 +168,8 @@ def test_every_exported_name_is_there():
 @pytest.mark.parametrize(
     ("statement", "absent"),
     [
-        ("import kvzero", {"torch", "triton", "IPython"}),
-        ("from kvzero.__main__ import main; main(['--version'])", {"torch", "triton", "IPython"}),
-        ("from kvzero.__main__ import main; main(['--help'])", {"torch", "triton", "IPython"}),
+        ("import kvzero", {"IPython", "papermill", "ipywidgets"}),
+        ("from kvzero.__main__ import main; main(['--help'])", {"IPython", "papermill", "ipywidgets"}),
         (
             "from kvzero.__main__ import main; main(['plan', 'dsv4_c4_mla_only__BLHNC'])",
             {"IPython", "papermill", "ipywidgets"},
@@ -290,7 +287,7 @@ def test_imports_go_one_way():
         ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in PACKAGE
     }
     graph = {name: _imported(path, name, set(names)) for name, path in names.items()}
-    assert "kvzero.comparing" in graph["kvzero.arena"]
+    assert "kvzero.audit.comparing" in graph["kvzero.audit.arena"]
     graphlib.TopologicalSorter(graph).prepare()  # raises CycleError, which names the cycle
     # Folders as a whole do not go round in a circle either, such as commands that need the workbook that needs them.
     folders = {name: set() for name in map(_folder, names)}

@@ -11,9 +11,9 @@ from oracle import needed, shared_across_blocks, times_written
 from strategies import engine_layouts, wild_views
 
 from kvzero import errors, geometries
-from kvzero.geometry import CacheGeometry
-from kvzero.plan import Plan, plan_segments
-from kvzero.resize import with_num_blocks
+from kvzero.layout.geometry import CacheGeometry
+from kvzero.plan.planner import Plan, plan_segments
+from kvzero.plan.resize import with_num_blocks
 
 
 def pool(*layers: dict, num_blocks: int, nbytes: int) -> CacheGeometry:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from strategies import engine_layouts
 
 from kvzero import geometries
-from kvzero.plan import plan_segments
-from kvzero.specimens import planner
+from kvzero.history import planner
+from kvzero.plan.planner import plan_segments
 from kvzero.workbook.probe import ByteOutsideStorageError, probe, writers
 from kvzero.workbook.toy import ORDERS, make_geometry
 

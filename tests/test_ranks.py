@@ -17,9 +17,9 @@ import torch
 
 from kvzero import geometries
 from kvzero.errors import NoBlocksError, RanksError
-from kvzero.plan import plan_segments
+from kvzero.plan.planner import plan_segments
+from kvzero.plan.resize import with_num_blocks
 from kvzero.ranks import difference, judge, run_ranks, table
-from kvzero.resize import with_num_blocks
 
 HERE = Path(__file__).parent
 

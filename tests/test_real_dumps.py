@@ -6,10 +6,10 @@ import pytest
 from known import ENGINE_TIMES
 
 from kvzero import geometries
-from kvzero.audit import audit_bytes, audit_plan
-from kvzero.plan import plan_segments
-from kvzero.resize import with_num_blocks
-from kvzero.specimens import engine
+from kvzero.audit.audit import audit_bytes, audit_plan
+from kvzero.history import engine
+from kvzero.plan.planner import plan_segments
+from kvzero.plan.resize import with_num_blocks
 
 NAMES = geometries.names()
 

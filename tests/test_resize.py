@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from kvzero import errors, geometries
-from kvzero.geometry import CacheGeometry
-from kvzero.plan import plan_segments
-from kvzero.resize import with_num_blocks
+from kvzero.layout.geometry import CacheGeometry
+from kvzero.plan.planner import plan_segments
+from kvzero.plan.resize import with_num_blocks
 
 MANY = [name for name in geometries.names() if geometries.load(name).num_blocks > 1]
 

@@ -7,16 +7,16 @@ import torch
 from test_audit import same_verdict
 
 from kvzero import geometries
-from kvzero.arena import Arena
-from kvzero.audit import audit_bytes, audit_plan
-from kvzero.child import run_in_child
+from kvzero.audit.arena import Arena
+from kvzero.audit.audit import audit_bytes, audit_plan
+from kvzero.audit.child import run_in_child
 from kvzero.errors import GridOverflowError, KvzeroError, UnknownPlannerError, UnprovenPlanError, WordAlignmentError
-from kvzero.geometry import CacheGeometry
-from kvzero.launch import AMD, CUDA, launch_for
-from kvzero.plan import plan_segments
-from kvzero.specimens import PLANNERS, named, planner, ring_id_buffer, shared_id_buffer
-from kvzero.specimens.stream_model import CudaStream, StreamModel
-from kvzero.zeroer import BlockZeroer
+from kvzero.history import PLANNERS, named, planner, ring_id_buffer, shared_id_buffer
+from kvzero.history.stream_model import CudaStream, StreamModel
+from kvzero.layout.geometry import CacheGeometry
+from kvzero.plan.planner import plan_segments
+from kvzero.zero.tiles import AMD, CUDA, launch_for
+from kvzero.zero.zeroer import BlockZeroer
 
 OBLIGATIONS = [(name, duty) for name, module in PLANNERS.items() for duty in module.MUST_DO]
 WRITES = [(name, duty) for name, duty in OBLIGATIONS if duty.audit]
@@ -231,7 +231,7 @@ def test_a_grid_dimension_of_chunks_has_a_limit_of_its_own():
 @pytest.mark.parametrize(("block", "survives"), [(98, True), (99, False)])
 def test_the_last_block_kills_the_process_and_the_one_before_looks_fine(block, survives):
     arguments = {"geometry": "packed-slab-51288", "planner_name": "uniform-page", "blocks": [block]}
-    child = run_in_child("kvzero.specimens.guarded:write_guarded", arguments)
+    child = run_in_child("kvzero.history.guarded:write_guarded", arguments)
     assert child.ok == survives
     assert child.value == ({"zero_bytes": 149_760 + 112_320} if survives else None)
     assert child.signal_name == (None if survives else "SIGSEGV")
@@ -239,7 +239,7 @@ def test_the_last_block_kills_the_process_and_the_one_before_looks_fine(block, s
 
 def test_the_plan_of_51288_survives_at_the_same_place():
     arguments = {"geometry": "packed-slab-51288", "planner_name": "stride-and-span", "blocks": [99]}
-    assert run_in_child("kvzero.specimens.guarded:write_guarded", arguments).value == {"zero_bytes": 149_504}
+    assert run_in_child("kvzero.history.guarded:write_guarded", arguments).value == {"zero_bytes": 149_504}
 
 
 # ---- block ids in flight ----
@@ -352,7 +352,7 @@ def test_an_overrun_of_bare_gpu_memory_stays_in_its_child(caching):
         "num_blocks": 14,
     }  # fmt: skip
     environment = {} if caching else {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
-    child = run_in_child("kvzero.specimens.guarded:write_guarded", arguments, environment=environment)
+    child = run_in_child("kvzero.history.guarded:write_guarded", arguments, environment=environment)
     # 14 blocks end 512 bytes before 2 MiB, the unit in which the driver maps memory. The caching allocator has
     # taken more than that, and the write looks fine; without it the overrun leaves what is mapped, and the
     # process is aborted as soon as it frees memory.

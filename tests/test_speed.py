@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kvzero import geometries, plan_segments
 from kvzero.bench import gpu, tiles
 from kvzero.errors import KvzeroError
-from kvzero.specimens import engine, masked_grid, page_per_segment
+from kvzero.history import engine, masked_grid, page_per_segment
 from kvzero.workbook import speed
 from kvzero.workbook.tile_knob import tile_data, tile_figure, tile_knob
 from kvzero.workbook.toy import make_geometry

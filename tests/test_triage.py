@@ -12,18 +12,19 @@ from hypothesis import strategies as st
 from known import ENGINE_TIMES
 from strategies import engine_layouts, wild_views
 
-from kvzero import geometries, specimens
+from kvzero import geometries
+from kvzero import history as specimens
 from kvzero.__main__ import main
-from kvzero.audit import audit_plan
+from kvzero.audit.audit import audit_plan
 from kvzero.errors import KvzeroError, NothingToShrinkError
-from kvzero.geometry import CacheGeometry
-from kvzero.plan import plan_segments
-from kvzero.resize import with_num_blocks
-from kvzero.specimens import named
+from kvzero.history import named
+from kvzero.layout.geometry import CacheGeometry
+from kvzero.layout.records import Segment
+from kvzero.plan.planner import plan_segments
+from kvzero.plan.resize import with_num_blocks
 from kvzero.triage import MERGED, triage
 from kvzero.triage.judging import judge_planner, telling_blocks
 from kvzero.triage.shrink import shrink
-from kvzero.views import Segment
 from kvzero.workbook.triage import (
     caches_table,
     counts_text,

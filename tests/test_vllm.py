@@ -12,13 +12,14 @@ import pytest
 import torch
 from vllm_worker import NUM_BLOCKS, real_worker, stand_in_worker
 
-from kvzero import capture, specimens
-from kvzero.arena import Arena
-from kvzero.audit import audit_plan
+from kvzero import history as specimens
+from kvzero.audit.arena import Arena
+from kvzero.audit.audit import audit_plan
 from kvzero.errors import EngineFieldError, IdOutOfRangeError
-from kvzero.geometry import CacheGeometry
-from kvzero.integrations.vllm import KVBlockZeroer, from_runner
+from kvzero.layout import capture
+from kvzero.layout.geometry import CacheGeometry
 from kvzero.triage import triage
+from kvzero.vllm import KVBlockZeroer, from_runner
 
 HAS_VLLM = importlib.util.find_spec("vllm") is not None
 needs_vllm = pytest.mark.skipif(not HAS_VLLM, reason="vLLM is not installed here")
@@ -204,8 +205,8 @@ def test_against_vllms_own_zeroer():
 
 
 def test_captured_geometry_passes_the_byte_audit(worker):
-    from kvzero.plan import plan_segments
-    from kvzero.zeroer import BlockZeroer
+    from kvzero.plan.planner import plan_segments
+    from kvzero.zero.zeroer import BlockZeroer
 
     geometry = capture.capture_vllm(worker)
     arena = Arena(geometry)

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import engine_layouts
 
-from kvzero import geometries, launch
+from kvzero import geometries
 from kvzero.errors import (
     IdOutOfRangeError,
     IdTypeError,
@@ -35,11 +35,12 @@ from kvzero.errors import (
     UnknownGroupError,
     UnprovenPlanError,
 )
-from kvzero.geometry import CacheGeometry
-from kvzero.ids import argument_values, checked_ids
-from kvzero.kernel import MOST_BY_VALUE
-from kvzero.plan import Plan, plan_segments
-from kvzero.zeroer import BlockZeroer
+from kvzero.layout.geometry import CacheGeometry
+from kvzero.plan.planner import Plan, plan_segments
+from kvzero.zero import tiles as launch
+from kvzero.zero.ids import argument_values, checked_ids
+from kvzero.zero.kernel import MOST_BY_VALUE
+from kvzero.zero.zeroer import BlockZeroer
 
 
 def slab(num_blocks: int = 6, pages=(37, 20), stride_bytes: int = 61, first_byte: int = 3) -> CacheGeometry:

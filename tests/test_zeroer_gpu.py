@@ -11,7 +11,6 @@ import pytest
 import torch
 import triton
 
-from kvzero import backends
 from kvzero.errors import (
     IdOutOfRangeError,
     IdTypeError,
@@ -21,10 +20,11 @@ from kvzero.errors import (
     StorageDeviceError,
     StorageMovedError,
 )
-from kvzero.geometry import CacheGeometry
-from kvzero.launch import launch_for, strips
-from kvzero.plan import plan_segments
-from kvzero.zeroer import BlockZeroer
+from kvzero.layout.geometry import CacheGeometry
+from kvzero.plan.planner import plan_segments
+from kvzero.zero import backends
+from kvzero.zero.tiles import launch_for, strips
+from kvzero.zero.zeroer import BlockZeroer
 
 pytestmark = pytest.mark.gpu
 HOLD_CYCLES = 100_000_000  # about 50 ms: far longer than it takes to enqueue what the test enqueues

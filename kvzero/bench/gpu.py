@@ -11,17 +11,18 @@ from unittest import mock
 import numpy as np
 import torch
 
-from ..arena import byte_view
-from ..audit import audit_plan
-from ..backends import tiles_of
-from ..binding import BoundStorages
-from ..errors import KvzeroError
-from ..geometry import CacheGeometry
-from ..kernel import IN_ARRAY, NO_VALUES, OPTIONS, zero_tiles_compiled
-from ..launch import launch_for
-from ..plan import plan_segments
-from ..specimens import PLANNERS, engine, parts
-from ..zeroer import BlockZeroer
+from kvzero.audit.arena import byte_view
+from kvzero.audit.audit import audit_plan
+from kvzero.errors import KvzeroError
+from kvzero.history import PLANNERS, engine, parts
+from kvzero.layout.geometry import CacheGeometry
+from kvzero.plan.planner import plan_segments
+from kvzero.zero.backends import tiles_of
+from kvzero.zero.kernel import IN_ARRAY, NO_VALUES, OPTIONS, zero_tiles_compiled
+from kvzero.zero.memory import BoundStorages
+from kvzero.zero.tiles import launch_for
+from kvzero.zero.zeroer import BlockZeroer
+
 from .sets import BenchSet, Pool, all_sets, layers_apart, slabs
 
 LAUNCHES_PER_GRAPH = 10

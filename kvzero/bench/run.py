@@ -14,13 +14,14 @@ import numpy as np
 import torch
 import triton
 
-from .. import geometries
-from ..device import pick_device
-from ..errors import KvzeroError
-from ..geometry import CacheGeometry
-from ..launch import AMD, CUDA, launch_for
-from ..plan import plan_segments
-from ..resize import with_num_blocks
+from kvzero.device import pick_device
+from kvzero.errors import KvzeroError
+from kvzero.layout import geometries
+from kvzero.layout.geometry import CacheGeometry
+from kvzero.plan.planner import plan_segments
+from kvzero.plan.resize import with_num_blocks
+from kvzero.zero.tiles import AMD, CUDA, launch_for
+
 from .sets import layers_apart
 
 OF_MEMSET, OF_ZERO, OF_FRESH = 0.95, 1.2, 1 / 3
@@ -104,7 +105,7 @@ def _plan_seconds(geometry: CacheGeometry, repeats: int = PLAN_REPEATS) -> float
 
 def _launches() -> list[dict]:
     """Programs of a call, ours and the eras', on the launch that overflowed (#52058) and on real dumps."""
-    from ..specimens import PLANNERS
+    from kvzero.history import PLANNERS
 
     pages = [9_344 * 4] * 91 + [292 * 4] * 90
     rows = []

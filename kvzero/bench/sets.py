@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from .. import geometries
-from ..arena import byte_view
-from ..geometry import CacheGeometry
-from ..resize import with_num_blocks
+from kvzero.audit.arena import byte_view
+from kvzero.layout import geometries
+from kvzero.layout.geometry import CacheGeometry
+from kvzero.plan.resize import with_num_blocks
 
 CANARY = 0xA5
 

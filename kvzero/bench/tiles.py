@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from ..plan import plan_segments
+from kvzero.plan.planner import plan_segments
+
 from .gpu import device_us, driver_memset, measure_tile, settle
 from .sets import BenchSet, Pool, mixed_pages
 

@@ -12,8 +12,9 @@ import time
 import numpy as np
 import torch
 
-from ..plan import plan_segments
-from ..zeroer import BlockZeroer
+from kvzero.plan.planner import plan_segments
+from kvzero.zero.zeroer import BlockZeroer
+
 from .sets import Pool, slabs
 
 

@@ -18,7 +18,7 @@ class EngineFieldError(KvzeroError):
     rule = "engine-field"
     template = (
         "the {owner} does not hold {field!r}, which says how its cache is laid out. Call this after the caches are "
-        "allocated, or pass the tensors themselves to kvzero.capture.capture."
+        "allocated, or pass the tensors themselves to kvzero.layout.capture.capture."
     )
 
 

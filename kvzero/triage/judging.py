@@ -6,16 +6,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .. import specimens
-from ..audit import audit_plan
-from ..errors import KvzeroError
-from ..geometry import CacheGeometry
-from ..intervals import intersect
-from ..launch import AMD, CUDA
-from ..ownership import owned_within, owners_of_byte
-from ..plan import Plan
-from ..report import Audit
-from ..views import LayerView, Name, Segment
+from kvzero import history as specimens
+from kvzero.audit.audit import audit_plan
+from kvzero.audit.report import Audit
+from kvzero.errors import KvzeroError
+from kvzero.layout.geometry import CacheGeometry
+from kvzero.layout.intervals import intersect
+from kvzero.layout.ownership import owned_within, owners_of_byte
+from kvzero.layout.records import LayerView, Name, Segment
+from kvzero.plan.planner import Plan
+from kvzero.zero.tiles import AMD, CUDA
 
 ENGINE = "engine"
 # A pool of so many blocks is scanned whole: the smallest block id is then exact whatever the strides.

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..errors import KvzeroError, NothingToShrinkError, ResizeError
-from ..geometry import CacheGeometry
-from ..intervals import as_ranges, intersect
-from ..ownership import needed_ranges
-from ..plan import plan_segments
-from ..resize import with_num_blocks
+from kvzero.errors import KvzeroError, NothingToShrinkError, ResizeError
+from kvzero.layout.geometry import CacheGeometry
+from kvzero.layout.intervals import as_ranges, intersect
+from kvzero.layout.ownership import needed_ranges
+from kvzero.plan.planner import plan_segments
+from kvzero.plan.resize import with_num_blocks
+
 from .judging import ENGINE, Finding, judge_planner
 
 # What a dump tells of the allocation that it was taken from; it is not true of a smaller one.

@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from .. import specimens
-from ..geometry import CacheGeometry
-from ..launch import launch_for
-from ..plan import Plan, plan_segments
+from kvzero import history as specimens
+from kvzero.layout.geometry import CacheGeometry
+from kvzero.plan.planner import Plan, plan_segments
+from kvzero.zero.tiles import launch_for
+
 from .judging import ENGINE, Finding, judge_planner
 from .upstream import MERGED_FIRST, OPENED_BY
 from .words import advice, as_html, as_text

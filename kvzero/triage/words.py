@@ -45,7 +45,7 @@ def advice(report) -> list[str]:
     engine = report.engine
     if engine and not engine.ok:
         texts.append(
-            "The engine's own plan damages this cache. Swap in kvzero.integrations.vllm.KVBlockZeroer or change the "
+            "The engine's own plan damages this cache. Swap in kvzero.vllm.KVBlockZeroer or change the "
             "cache layout, and report it: `--shrink FILE` writes the smallest geometry that still shows it."
         )
     wrong = [finding for finding in report.eras if not finding.ok]
@@ -68,7 +68,7 @@ def advice(report) -> list[str]:
     if engine and engine.ok:
         texts.append(
             "If the engine still gives wrong tokens, look at when blocks are zeroed (loads, id buffers, graph capture) "
-            "and which blocks, not at where: this plan is right. `kvzero.live.audit_live` checks it in the process."
+            "and which blocks, not at where: this plan is right. `kvzero.audit_live` checks it in the process."
         )
     return texts or ["Nothing: every planner is right on this layout."]
 

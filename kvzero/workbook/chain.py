@@ -11,14 +11,16 @@ from datetime import date
 
 import numpy as np
 
-from .. import geometries, specimens
-from ..audit import Audit, audit_plan
-from ..errors import KvzeroError
-from ..geometry import CacheGeometry
-from ..intervals import total, union
-from ..launch import launch_for
-from ..plan import Plan, plan_segments
-from ..specimens import named
+from kvzero import history as specimens
+from kvzero.audit.audit import Audit, audit_plan
+from kvzero.errors import KvzeroError
+from kvzero.history import named
+from kvzero.layout import geometries
+from kvzero.layout.geometry import CacheGeometry
+from kvzero.layout.intervals import total, union
+from kvzero.plan.planner import Plan, plan_segments
+from kvzero.zero.tiles import launch_for
+
 from .figures.history import EVENTS
 
 ERAS = (*specimens.PLANNERS, "engine", "kvzero")
@@ -128,7 +130,7 @@ def launch_programs(era: str, geometry_name: str, num_ids: int | None = None) ->
 
     Args:
         era: one of `ERAS`.
-        geometry_name: a name that `kvzero.specimens.named.geometry` knows.
+        geometry_name: a name that `kvzero.history.named.geometry` knows.
         num_ids: ids of the call; None means every block.
 
     Example:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kvzero.audit import audit_plan
-from kvzero.plan import plan_segments
-from kvzero.specimens import PLANNERS, named
+from kvzero.audit.audit import audit_plan
+from kvzero.history import PLANNERS, named
+from kvzero.plan.planner import plan_segments
 from kvzero.workbook.figures import Figure, draw_map
 
 PATH = Path("notebooks/images/wipe.svg")

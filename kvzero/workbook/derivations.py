@@ -1,6 +1,6 @@
 """Where page sizes come from: from what one token keeps, through pages and pads, to block sizes and slabs.
 
-Every number here is computed from a model's shape; the dumps of `kvzero.geometries` are the witnesses.
+Every number here is computed from a model's shape; the dumps of `kvzero.layout.geometries` are the witnesses.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from .. import geometries
-from ..geometry import CacheGeometry
+from kvzero.layout import geometries
+from kvzero.layout.geometry import CacheGeometry
 
 SLAB_ALIGNMENT_BYTES = 576  # DeepSeek-V4's slab: each page is padded to a multiple of this
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..plan import Plan
-from ..specimens import parts
+from kvzero.history import parts
+from kvzero.plan.planner import Plan
 
 Table = tuple[object, ...]
 
@@ -37,7 +37,7 @@ def table_of(plan: Plan) -> Table:
             count).
 
     Example:
-        >>> from kvzero.specimens import named, uniform_page
+        >>> from kvzero.history import named, uniform_page
         >>> table_of(uniform_page.plan(named.geometry("packed-slab-51288")))
         ([0, 37440, 74880, 112320], 37440, 64, 4)
     """

@@ -17,12 +17,13 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from ..backends import InterpretedBackend
-from ..binding import BoundStorages
-from ..kernel import BY_VALUE, COUNTED, IN_ARRAY, NO_FLOATS, VALUES, jit_both, zero_tiles_interpreted
-from ..plan import Plan
-from ..specimens import parts
-from ..specimens.uniform_page import zero_uniform
+from kvzero.history import parts
+from kvzero.history.uniform_page import zero_uniform
+from kvzero.plan.planner import Plan
+from kvzero.zero.backends import InterpretedBackend
+from kvzero.zero.kernel import BY_VALUE, COUNTED, IN_ARRAY, NO_FLOATS, VALUES, jit_both, zero_tiles_interpreted
+from kvzero.zero.memory import BoundStorages
+
 from .figures.timeline import Event
 
 # The signature (which argument is a pointer, a number, a constant) is the one that the compile log of #47546 shows.

@@ -1,6 +1,6 @@
 """The id race on a model of a stream: every order in which a host and a stream can interleave, judged.
 
-The streams are `kvzero.specimens.stream_model.StreamModel`, which says what it leaves out. The id paths of two eras
+The streams are `kvzero.history.stream_model.StreamModel`, which says what it leaves out. The id paths of two eras
 are specimens; here is what came after: a fresh buffer per call, and the two ways of kvzero.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from kvzero.specimens.stream_model import StreamModel
+from kvzero.history.stream_model import StreamModel
 
 ID_BYTES = 8
 _DEVICE_WORK = ("copy", "kernel")
@@ -101,7 +101,7 @@ class ByValue:
 
 
 class SectionRing:
-    """A model of `kvzero.idring.IdRing`, by which kvzero sends many ids: slots in sections, guarded by events.
+    """A model of `kvzero.zero.idring.IdRing`, by which kvzero sends many ids: slots in sections, guarded by events.
 
     Args:
         stream: the modelled stream.
@@ -202,7 +202,7 @@ def play(make_path: Callable, schedule: Sequence[int]) -> Outcome:
         schedule: see `schedules`.
 
     Example: the first copy is still waiting when the second call fills the buffer.
-        >>> from kvzero.specimens.shared_id_buffer import SharedIdBuffer
+        >>> from kvzero.history.shared_id_buffer import SharedIdBuffer
         >>> play(SharedIdBuffer, (0,)).zeroed
         (2, 2)
     """

@@ -10,12 +10,13 @@ import numpy as np
 import torch
 import triton.language as tl
 
-from ..geometry import CacheGeometry
-from ..kernel import NO_FLOATS, jit_both
-from ..launch import SEGMENT, Launch, step_for, tile_rows
-from ..plan import Plan, plan_segments
-from ..specimens import PLANNERS
-from ..zeroer import BlockZeroer
+from kvzero.history import PLANNERS
+from kvzero.layout.geometry import CacheGeometry
+from kvzero.plan.planner import Plan, plan_segments
+from kvzero.zero.kernel import NO_FLOATS, jit_both
+from kvzero.zero.tiles import SEGMENT, Launch, step_for, tile_rows
+from kvzero.zero.zeroer import BlockZeroer
+
 from .figures.sheet import Figure, Sheet
 from .figures.style import BLUE, SOFT, Sign, text_width, title_lines
 from .tables import table_text
@@ -53,7 +54,7 @@ def slot_rows(plan: Plan, launch: Launch) -> list[SlotRow]:
         launch: the launch of that plan.
 
     Example:
-        >>> from kvzero.specimens import masked_grid, named
+        >>> from kvzero.history import masked_grid, named
         >>> plan = masked_grid.plan(named.geometry("launch-overflow-52058"))
         >>> slot_rows(plan, masked_grid.launch(plan))[1]
         SlotRow(segments=90, words=292, filled=1, slots=10)

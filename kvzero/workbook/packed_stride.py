@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from ..arena import Arena
-from ..geometry import CacheGeometry
-from ..intervals import as_ranges, intersect, subtract, total, union
-from ..ownership import needed_ranges
-from ..plan import Plan
-from ..specimens import parts, planner
-from ..views import Segment
+from kvzero.audit.arena import Arena
+from kvzero.history import parts, planner
+from kvzero.layout.geometry import CacheGeometry
+from kvzero.layout.intervals import as_ranges, intersect, subtract, total, union
+from kvzero.layout.ownership import needed_ranges
+from kvzero.layout.records import Segment
+from kvzero.plan.planner import Plan
 
 LIVE = 0xA5  # what a request writes into its blocks; any value but 0
 
@@ -27,8 +27,8 @@ def span_as_stride(plan: Plan) -> Plan:
         plan: a right plan; only its block strides change.
 
     Example:
-        >>> from kvzero.plan import plan_segments
-        >>> from kvzero.specimens import named
+        >>> from kvzero.plan.planner import plan_segments
+        >>> from kvzero.history import named
         >>> span_as_stride(plan_segments(named.geometry("packed-slab-51288"))).segments[3].start_bytes(99)
         3812544
     """
@@ -46,7 +46,7 @@ def whole_slab(geometry: CacheGeometry) -> Plan:
         ValueError: a storage holds views of several block strides, so it has no row to clear.
 
     Example:
-        >>> from kvzero.specimens import named
+        >>> from kvzero.history import named
         >>> whole_slab(named.geometry("packed-slab-51288")).segments
         (Segment(storage='slab', base_bytes=0, block_stride_bytes=149760, span_bytes=149760),)
     """
@@ -184,7 +184,7 @@ def harm_in_memory(
     """The same run on memory: the specimen's kernel zeroes, the request writes its data, every live block is read.
 
     Args:
-        planner_name: a specimen of `kvzero.specimens`.
+        planner_name: a specimen of `kvzero.history`.
         geometry: a small pool of views of one-byte elements, block dimension first.
         events: what `serve` returns.
         device: where the memory is.

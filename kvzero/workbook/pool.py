@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import torch
 
-from ..geometry import CacheGeometry, storage_tensors
-from ..plan import plan_segments
-from ..zeroer import BlockZeroer
+from kvzero.layout.geometry import CacheGeometry, storage_tensors
+from kvzero.plan.planner import plan_segments
+from kvzero.zero.zeroer import BlockZeroer
 
 PAGE_BYTES = 8_192
 WIDTH = 128  # elements of a key, and of a value

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..errors import KvzeroError
-from ..geometry import CacheGeometry
-from ..ownership import owners_of_byte
-from ..plan import Plan
-from ..views import LayerView, Name
+from kvzero.errors import KvzeroError
+from kvzero.layout.geometry import CacheGeometry
+from kvzero.layout.ownership import owners_of_byte
+from kvzero.layout.records import LayerView, Name
+from kvzero.plan.planner import Plan
+
 from .figures.bands import dim_letters
 
 
@@ -106,7 +107,7 @@ def probe(geometry: CacheGeometry, plan: Plan | None, storage: Name, byte: int) 
         ByteOutsideStorageError: the storage is smaller.
 
     Example:
-        >>> from kvzero.plan import plan_segments
+        >>> from kvzero.plan.planner import plan_segments
         >>> from kvzero.workbook.toy import make_geometry
         >>> pool = make_geometry(layers=2, num_blocks=4, tokens=4, heads=2, content=8, order="BLNHC", pad_bytes=4)
         >>> found = probe(pool, plan_segments(pool), 0, 237)

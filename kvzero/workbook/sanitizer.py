@@ -19,7 +19,7 @@ from typing import Any
 RETURNED = "kvzero: the kernel returned"
 _RUN = f"""
 import json, sys
-from kvzero.specimens.guarded import write_guarded
+from kvzero.history.guarded import write_guarded
 write_guarded(**json.loads(sys.argv[1]))
 print("\\n{RETURNED}", flush=True)
 """

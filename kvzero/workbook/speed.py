@@ -20,12 +20,13 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from ..bench.sets import all_sets
-from ..errors import KvzeroError
-from ..kernel import IN_ARRAY, NO_FLOATS, VALUES, zero_tiles_compiled
-from ..launch import TILE_BYTES
-from ..plan import Plan
-from ..specimens import masked_grid, page_per_segment, parts
+from kvzero.bench.sets import all_sets
+from kvzero.errors import KvzeroError
+from kvzero.history import masked_grid, page_per_segment, parts
+from kvzero.plan.planner import Plan
+from kvzero.zero.kernel import IN_ARRAY, NO_FLOATS, VALUES, zero_tiles_compiled
+from kvzero.zero.tiles import TILE_BYTES
+
 from . import recorded
 
 RECORD = "bench_h200"
@@ -73,7 +74,7 @@ def measurements(device: str) -> tuple[dict[str, Any], str]:
     if device == "cpu":
         report = recorded.load(RECORD)
         return report, f"recorded, not measured here: {_conditions(report)}"
-    from ..bench import gpu, tiles
+    from kvzero.bench import gpu, tiles
 
     chosen = [each for each in all_sets() if each.name.startswith(SHOWN) and each.num_ids >= 512]
     versions = {"torch": torch.__version__, "triton": triton.__version__}

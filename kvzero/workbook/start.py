@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import ipywidgets as widgets
 
-from ..geometry import CacheGeometry
-from ..plan import Plan, plan_segments
+from kvzero.layout.geometry import CacheGeometry
+from kvzero.plan.planner import Plan, plan_segments
+
 from .explorers.base import Explorer, View, call_text
 from .figures.map_data import MemoryMapData, memory_map_data
 from .figures.map_text import map_text

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 import ipywidgets as widgets
 
-from ..bench.sets import layers_apart
-from ..bench.tiles import TILES_BYTES
-from ..launch import launch_for
-from ..plan import plan_segments
-from ..specimens import page_per_segment
+from kvzero.bench.sets import layers_apart
+from kvzero.bench.tiles import TILES_BYTES
+from kvzero.history import page_per_segment
+from kvzero.plan.planner import plan_segments
+from kvzero.zero.tiles import launch_for
+
 from .explorers.base import Explorer, View
 from .figures.charts import Limit, bars
 from .figures.sheet import Figure

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from ..errors import KvzeroError
-from ..geometry import CacheGeometry
+from kvzero.errors import KvzeroError
+from kvzero.layout.geometry import CacheGeometry
 
 ITEMSIZE = {"uint8": 1, "float8_e4m3fn": 1, "int8": 1, "bfloat16": 2, "float16": 2, "float32": 4}
 

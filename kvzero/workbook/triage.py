@@ -10,15 +10,16 @@ from typing import Any
 
 import ipywidgets as widgets
 
-from .. import specimens
-from ..audit import audit_bytes, audit_plan
-from ..errors import ResizeError
-from ..geometry import CacheGeometry
-from ..report import Audit
-from ..resize import with_num_blocks
-from ..triage import MERGED, Triage
-from ..triage.judging import ENGINE, Finding
-from ..triage.words import LINE_LETTERS
+from kvzero import history as specimens
+from kvzero.audit.audit import audit_bytes, audit_plan
+from kvzero.audit.report import Audit
+from kvzero.errors import ResizeError
+from kvzero.layout.geometry import CacheGeometry
+from kvzero.plan.resize import with_num_blocks
+from kvzero.triage import MERGED, Triage
+from kvzero.triage.judging import ENGINE, Finding
+from kvzero.triage.words import LINE_LETTERS
+
 from .exercise import Judgement, accepted, hint
 from .explorers.base import Explorer, View
 from .explorers.layout import layout_data
@@ -106,7 +107,7 @@ def two_witnesses(geometry: CacheGeometry, finding: Finding, device: str) -> dic
         device: where the planner's own kernel runs.
 
     Raises:
-        KvzeroError: the arena refuses (see `kvzero.audit.audit_bytes`).
+        KvzeroError: the arena refuses (see `kvzero.audit.audit.audit_bytes`).
     """
     blocks = sorted({fault.block for fault in finding.faults if fault.block is not None and not fault.harmless})
     if not blocks:

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import torch
 
-from ..geometry import CacheGeometry
-from ..launch import Launch
-from ..plan import Plan
-from ..specimens import masked_grid, page_per_segment, parts, uniform_page
-from ..views import Name, Segment
-from ..zeroer import BlockZeroer
+from kvzero.history import masked_grid, page_per_segment, parts, uniform_page
+from kvzero.layout.geometry import CacheGeometry
+from kvzero.layout.records import Name, Segment
+from kvzero.plan.planner import Plan
+from kvzero.zero.tiles import Launch
+from kvzero.zero.zeroer import BlockZeroer
 
 
 def without_the_assertion(geometry: CacheGeometry, page_bytes: int) -> Plan:

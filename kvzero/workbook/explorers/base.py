@@ -16,9 +16,9 @@ from typing import Any
 
 import ipywidgets as widgets
 
-from ..figures.sheet import Figure, Sheet
-from ..figures.show import bundle, figure_html
-from ..figures.style import WIDTH_INCHES, wrap
+from kvzero.workbook.figures.sheet import Figure, Sheet
+from kvzero.workbook.figures.show import bundle, figure_html
+from kvzero.workbook.figures.style import WIDTH_INCHES, wrap
 
 OWN = "your own values"
 _KEYS = "Keyboard: Tab to move on; arrows on a slider; Space, arrows, Enter in a menu."

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import ipywidgets as widgets
 
-from ...errors import KvzeroError
-from ..figures.charts import Limit
-from ..figures.sheet import Figure
-from ..figures.timeline import Event, timeline, timeline_text
+from kvzero.errors import KvzeroError
+from kvzero.workbook.figures.charts import Limit
+from kvzero.workbook.figures.sheet import Figure
+from kvzero.workbook.figures.timeline import Event, timeline, timeline_text
+
 from .base import Explorer, View, call_text
 
 FILL_US, COPY_US, ZERO_US = 2, 4, 6

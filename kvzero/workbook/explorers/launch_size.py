@@ -6,15 +6,16 @@ from dataclasses import dataclass
 
 import ipywidgets as widgets
 
-from ...errors import GridOverflowError
-from ...geometry import CacheGeometry
-from ...launch import AMD, CUDA, DeviceLimits, launch_for
-from ...plan import Plan, plan_segments
-from ...specimens import masked_grid, page_per_segment, stride_and_span
-from ..figures.charts import Limit, bars
-from ..figures.sheet import Figure
-from ..tables import table_text
-from ..toy import make_geometry
+from kvzero.errors import GridOverflowError
+from kvzero.history import masked_grid, page_per_segment, stride_and_span
+from kvzero.layout.geometry import CacheGeometry
+from kvzero.plan.planner import Plan, plan_segments
+from kvzero.workbook.figures.charts import Limit, bars
+from kvzero.workbook.figures.sheet import Figure
+from kvzero.workbook.tables import table_text
+from kvzero.workbook.toy import make_geometry
+from kvzero.zero.tiles import AMD, CUDA, DeviceLimits, launch_for
+
 from .base import Explorer, View, call_text
 
 DEVICES = {"CUDA": CUDA, "AMD": AMD}

@@ -8,19 +8,20 @@ from typing import Any
 
 import ipywidgets as widgets
 
-from ... import geometries
-from ...audit import audit_plan
-from ...errors import KvzeroError
-from ...geometry import CacheGeometry
-from ...launch import Launch, launch_for
-from ...plan import Plan, plan_segments
-from ...report import Audit
-from ...specimens import PLANNERS, engine, planner
-from ..figures.map_data import MemoryMapData, memory_map_data
-from ..figures.map_text import map_text
-from ..figures.memory_map import draw_memory_map
-from ..tables import table_text
-from ..toy import ITEMSIZE, ORDERS, make_geometry
+from kvzero.audit.audit import audit_plan
+from kvzero.audit.report import Audit
+from kvzero.errors import KvzeroError
+from kvzero.history import PLANNERS, engine, planner
+from kvzero.layout import geometries
+from kvzero.layout.geometry import CacheGeometry
+from kvzero.plan.planner import Plan, plan_segments
+from kvzero.workbook.figures.map_data import MemoryMapData, memory_map_data
+from kvzero.workbook.figures.map_text import map_text
+from kvzero.workbook.figures.memory_map import draw_memory_map
+from kvzero.workbook.tables import table_text
+from kvzero.workbook.toy import ITEMSIZE, ORDERS, make_geometry
+from kvzero.zero.tiles import Launch, launch_for
+
 from .base import Explorer, View, note_figure
 
 MADE = "made to measure"
@@ -171,7 +172,7 @@ def layout_view(state: dict[str, Any]) -> View:
 
 def show_layout(layout: Layout) -> None:
     """Display a layout's memory map with its sentence, map and tables as text."""
-    from ..figures.show import show
+    from kvzero.workbook.figures.show import show
 
     show(draw_memory_map(layout.map), layout.sentence, layout.text)
 

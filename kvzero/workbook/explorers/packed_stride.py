@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 
 import ipywidgets as widgets
 
-from ...audit import audit_plan
-from ...errors import KvzeroError
-from ...plan import Plan
-from ...views import Segment
-from ..figures.charts import Limit
-from ..figures.sheet import Figure, Sheet
-from ..figures.style import (
+from kvzero.audit.audit import audit_plan
+from kvzero.errors import KvzeroError
+from kvzero.layout.records import Segment
+from kvzero.plan.planner import Plan
+from kvzero.workbook.figures.charts import Limit
+from kvzero.workbook.figures.sheet import Figure, Sheet
+from kvzero.workbook.figures.style import (
     BODY_POINTS,
     HAIR,
     INK,
@@ -24,7 +24,8 @@ from ..figures.style import (
     text_width,
     title_lines,
 )
-from ..toy import make_geometry
+from kvzero.workbook.toy import make_geometry
+
 from .base import Explorer, View, call_text
 
 LEFT, RIGHT = 1.5, WIDTH_INCHES - 0.2

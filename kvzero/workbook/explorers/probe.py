@@ -6,14 +6,15 @@ from typing import Any
 
 import ipywidgets as widgets
 
-from ... import geometries
-from ...geometry import CacheGeometry
-from ...plan import Plan, plan_segments
-from ..figures.map_data import MemoryMapData, memory_map_data
-from ..figures.map_text import map_text
-from ..figures.memory_map import draw_memory_map
-from ..figures.sheet import Figure
-from ..probe import Probe, probe
+from kvzero.layout import geometries
+from kvzero.layout.geometry import CacheGeometry
+from kvzero.plan.planner import Plan, plan_segments
+from kvzero.workbook.figures.map_data import MemoryMapData, memory_map_data
+from kvzero.workbook.figures.map_text import map_text
+from kvzero.workbook.figures.memory_map import draw_memory_map
+from kvzero.workbook.figures.sheet import Figure
+from kvzero.workbook.probe import Probe, probe
+
 from .base import Explorer, View
 
 NEAR_ROWS = 2

@@ -8,10 +8,11 @@ from math import gcd
 
 import numpy as np
 
-from ...geometry import CacheGeometry
-from ...intervals import as_ranges, intersect, subtract, union
-from ...plan import Plan
-from ...views import Name
+from kvzero.layout.geometry import CacheGeometry
+from kvzero.layout.intervals import as_ranges, intersect, subtract, union
+from kvzero.layout.records import Name
+from kvzero.plan.planner import Plan
+
 from .bands import Run, bands_of, page_runs, to_cells
 from .naming import short_names
 from .whole_pool import whole_pool_cells

@@ -13,8 +13,8 @@ from itertools import product
 
 import numpy as np
 
-from ...geometry import CacheGeometry
-from ...views import LayerView, Name
+from kvzero.layout.geometry import CacheGeometry
+from kvzero.layout.records import LayerView, Name
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ...geometry import CacheGeometry
-from ...intervals import total, union
-from ...plan import Plan
-from ...report import Audit
-from ...views import Name
+from kvzero.audit.report import Audit
+from kvzero.layout.geometry import CacheGeometry
+from kvzero.layout.intervals import total, union
+from kvzero.layout.records import Name
+from kvzero.plan.planner import Plan
+
 from .atlas import Atlas, Cell, Fold
 from .bands import Band
 from .measures import Measure, kernel_edges, kernel_words, measured, zeroed_first
@@ -109,7 +110,7 @@ def memory_map_data(
         UnknownSelectionError: a layer or group that the geometry does not have.
 
     Example:
-        >>> from kvzero.plan import plan_segments
+        >>> from kvzero.plan.planner import plan_segments
         >>> from kvzero.workbook.toy import make_geometry
         >>> pool = make_geometry(layers=4, num_blocks=4, order="BLNHC", pad_bytes=4)
         >>> memory_map_data(pool, plan_segments(pool), blocks=[1]).totals

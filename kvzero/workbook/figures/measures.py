@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...plan import Plan
+from kvzero.plan.planner import Plan
+
 from .atlas import Atlas
 
 
@@ -37,7 +38,7 @@ def measured(atlas: Atlas, plan: Plan | None, window: tuple[int, int]) -> Measur
     Returns:
         None where no layer and no segment keeps to the rows of its band.
 
-    >>> from kvzero.plan import plan_segments
+    >>> from kvzero.plan.planner import plan_segments
     >>> from kvzero.workbook.toy import make_geometry
     >>> pool = make_geometry(layers=2, heads=3, order="BHLNC")
     >>> measured(Atlas(pool), plan_segments(pool), (0, 192)).words, measured(Atlas(pool), None, (0, 192)).words

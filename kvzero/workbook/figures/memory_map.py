@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from ...geometry import CacheGeometry
-from ...plan import Plan
-from ...report import Audit
-from ...views import Name
+from kvzero.audit.report import Audit
+from kvzero.layout.geometry import CacheGeometry
+from kvzero.layout.records import Name
+from kvzero.plan.planner import Plan
+
 from .block_panel import Columns, draw_blocks, rows_inches
 from .byte_panel import ByteLine, byte_lines, draw_bytes
 from .fold_panel import draw_fold

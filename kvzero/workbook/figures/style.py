@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...textmap import GLYPHS as TEXT
+from kvzero.audit.textmap import GLYPHS as TEXT
 
 WIDTH_INCHES = 9.0
 BODY_POINTS, SMALL_POINTS, TITLE_POINTS = 9.5, 9.0, 11.0

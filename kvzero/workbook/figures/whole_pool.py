@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...intervals import as_ranges, total, union
-from ...plan import Plan
+from kvzero.layout.intervals import as_ranges, total, union
+from kvzero.plan.planner import Plan
+
 from .bands import Band, rows_and_columns, to_cells
 
 
@@ -58,7 +59,7 @@ def whole_pool_cells(plan: Plan, bands: list[Band]) -> np.ndarray:
 def planned_bytes(plan: Plan, bands: list[Band]) -> int:
     """Distinct bytes that the plan writes over all blocks of the pool.
 
-    >>> from kvzero.plan import plan_segments
+    >>> from kvzero.plan.planner import plan_segments
     >>> from kvzero.workbook.figures.atlas import Atlas
     >>> from kvzero.workbook.toy import make_geometry
     >>> pool = make_geometry(layers=200, num_blocks=100_000)

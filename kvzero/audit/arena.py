@@ -1,0 +1,280 @@
+"""Memory in which every byte can testify: position-dependent canaries and redzones around each storage."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from math import prod
+
+import numpy as np
+import torch
+
+from kvzero import errors
+from kvzero.audit.comparing import mask_ranges, views_to_blocks
+from kvzero.audit.report import KINDS, Audit, make_audit
+from kvzero.layout.geometry import CacheGeometry
+from kvzero.layout.intervals import total, union
+from kvzero.layout.records import LayerView, Name
+
+ALIGNMENT_BYTES = 256
+REDZONE_BYTES = 4096
+# Two primes just under 2**16: together the pattern repeats only after 4.29 GB.
+PERIODS_BYTES = (65_521, 65_519)
+# Buffer, canary, and the masks of one audit, per byte of storage.
+MEMORY_FACTOR = 6
+# A view that names more bytes than so many times its storage lies on itself.
+MOST_TIMES_NAMED = 64
+
+
+class Arena:
+    """One buffer per storage, filled with a canary, with redzones on both sides.
+
+    The canary is never zero and depends on the position, so that a shifted copy of live bytes does not pass
+    for intact ones.
+
+    Args:
+        geometry: storages and views to lay out.
+        device: torch device that holds the memory.
+        redzone_bytes: least size of each redzone; rounded up to a multiple of 256 bytes.
+
+    Attributes:
+        storages: storage id to a uint8 tensor of exactly the storage's bytes, aligned to 256 bytes.
+        views: layer name to the layer's tensor over it, of the layer's dtype where torch knows it, else of an
+            integer of that size; a view that no torch tensor can describe (its offset or strides are not
+            whole elements from an aligned start) is uint8 with a last dimension of `itemsize`.
+
+    Raises:
+        ArenaTooLargeError: the arena and one audit would not fit in the device's free memory.
+        RepeatedBytesError: a view whose elements lie on one another, so that to index them all would not end.
+
+    Example:
+        >>> layer = {"name": "k", "storage": 0, "byte_offset": 12, "shape": [5, 4], "stride": [12, 1],
+        ...          "itemsize": 4}
+        >>> geometry = CacheGeometry.from_dict(
+        ...     {"name": "g", "num_blocks": 5, "storages": [{"id": 0, "nbytes": 240}], "layers": [layer]})
+        >>> arena = Arena(geometry)
+        >>> _ = arena.views["k"][3].zero_()
+        >>> arena.audit([3]).ok, arena.audit([2]).missed_bytes
+        (True, 16)
+    """
+
+    def __init__(
+        self, geometry: CacheGeometry, device: str | torch.device = "cpu", redzone_bytes: int = REDZONE_BYTES
+    ) -> None:
+        self.geometry = geometry
+        self.device = torch.device(device)
+        self.redzone_bytes = -(-max(redzone_bytes, 1) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+        sizes = {storage.id: storage.nbytes + 2 * self.redzone_bytes for storage in geometry.storages}
+        _check_indexable(geometry)
+        _check_fits(geometry, sum(sizes.values()) * MEMORY_FACTOR, self.device)
+        self._buffers: dict[int | str, torch.Tensor] = {}
+        self._canaries: dict[int | str, torch.Tensor] = {}
+        self.storages: dict[int | str, torch.Tensor] = {}
+        for index, storage in enumerate(geometry.storages):
+            raw = torch.empty(sizes[storage.id] + ALIGNMENT_BYTES, dtype=torch.uint8, device=self.device)
+            start = -raw.data_ptr() % ALIGNMENT_BYTES
+            buffer = raw[start : start + sizes[storage.id]]
+            self._buffers[storage.id] = buffer
+            self._canaries[storage.id] = canary(len(buffer), self.device, phase=index)
+            self.storages[storage.id] = buffer[self.redzone_bytes : self.redzone_bytes + storage.nbytes]
+        self.views = {view.name: _layer_tensor(view, self.storages[view.storage]) for view in geometry.layers}
+        self.refill()
+
+    def refill(self) -> None:
+        """Fill every byte, redzones included, with its canary again."""
+        for storage, buffer in self._buffers.items():
+            buffer.copy_(self._canaries[storage])
+
+    def audit(
+        self,
+        block_ids: Sequence[int] | Mapping[Name, Sequence[int]],
+        *,
+        layers: str | Sequence[str] | None = None,
+        groups: Sequence[int | str] | None = None,
+        planner: str = "",
+        written_bytes: int | None = None,
+        pad_allowed: bool = False,
+    ) -> Audit:
+        """Compare every byte with what zeroing these blocks should have left.
+
+        Args:
+            block_ids: the blocks that were to be zeroed, or a mapping of group to blocks, as `BlockZeroer.zero`
+                takes it: then only the views of that group count as needed in them.
+            layers, groups: what was to be zeroed in them, as in `CacheGeometry.select`.
+            planner: who wrote, for the report.
+            written_bytes: bytes the writer issued, each write counted; None takes the distinct bytes that
+                changed.
+            pad_allowed: whether bytes of no view may be written (`absorb_pad`).
+
+        Returns:
+            An `Audit` with witness "bytes".
+
+        Raises:
+            IdTypeError, UnknownBlockError: ids that are no integers, or lie outside the pool.
+            UnknownSelectionError, NothingSelectedError: see `CacheGeometry.select`.
+            TooManyRunsError: the first damaged byte lies in more blocks than can be listed.
+
+        Example: one byte of the next block, wiped as well.
+            >>> from kvzero.history import named
+            >>> arena = Arena(named.geometry("packed-slab-51288"))
+            >>> for view in arena.views.values():
+            ...     _ = view[98].zero_()
+            >>> arena.storages["slab"][99 * 149_760] = 0
+            >>> audit = arena.audit([98])
+            >>> audit.stomped_bytes, audit.first["layer"], audit.first["block"]
+            (1, 'layer.0', 99)
+        """
+        geometry = self.geometry
+        blocks, wanted = views_to_blocks(geometry, block_ids, layers, groups)
+        found: dict[str, dict[Name, np.ndarray]] = {kind: {} for kind in ("cleared", *KINDS)}
+        by_layer = {view.name: {"missed_bytes": 0, "stomped_bytes": 0} for view in geometry.layers}
+        needed_bytes = 0
+        for storage in geometry.storages:
+            before, changed, after = self._changed(storage.id)
+            needed = torch.zeros_like(changed)
+            for views, ids in wanted:
+                needed |= self._mark(views, storage.id, sorted(set(ids)))
+            missed = needed & (self.storages[storage.id] != 0)
+            astray = changed & ~needed
+            stomped = torch.zeros_like(astray)
+            if bool(astray.any()):
+                stomped = astray & self._mark(geometry.layers, storage.id, None)
+            needed_bytes += int(torch.count_nonzero(needed))
+            found["cleared"][storage.id] = mask_ranges(needed & changed)
+            found["stomped"][storage.id] = mask_ranges(stomped)
+            found["missed"][storage.id] = mask_ranges(missed)
+            found["pad"][storage.id] = mask_ranges(astray & ~stomped)
+            front = mask_ranges(before) - self.redzone_bytes
+            found["overrun"][storage.id] = union(np.concatenate((front, mask_ranges(after) + storage.nbytes)))
+            if bool(missed.any()):
+                for views, ids in wanted:
+                    for view in views:
+                        if view.storage == storage.id:
+                            own = self._mark([view], storage.id, sorted(set(ids)))
+                            by_layer[view.name]["missed_bytes"] = int(torch.count_nonzero(own & missed))
+            if bool(stomped.any()):
+                for view in geometry.layers:
+                    if view.storage == storage.id:
+                        own = self._mark([view], storage.id, None)
+                        by_layer[view.name]["stomped_bytes"] = int(torch.count_nonzero(own & stomped))
+        if written_bytes is None:
+            distinct = (kind for kind in found if kind != "missed")
+            written_bytes = sum(total(ranges) for kind in distinct for ranges in found[kind].values())
+        return make_audit(
+            geometry, found, by_layer, blocks, wanted, planner=planner, witness="bytes", device=str(self.device),
+            needed_bytes=needed_bytes, written_bytes=written_bytes, pad_allowed=pad_allowed,
+        )  # fmt: skip
+
+    def _changed(self, storage: int | str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Masks of the bytes that no longer hold their canary: (redzone before, storage, redzone after)."""
+        mask = self._buffers[storage] != self._canaries[storage]
+        end = len(mask) - self.redzone_bytes
+        return mask[: self.redzone_bytes], mask[self.redzone_bytes : end], mask[end:]
+
+    def _mark(self, views: Sequence[LayerView], storage: Name, block_ids: Sequence[int] | None) -> torch.Tensor:
+        """A mask of the storage's bytes that the views keep in the blocks: naive indexing, no arithmetic.
+
+        Args:
+            views: the views to mark; those in other storages are ignored.
+            storage: storage id.
+            block_ids: block ids, or None for every block.
+        """
+        mask = torch.zeros(self.geometry.storage(storage).nbytes, dtype=torch.bool, device=self.device)
+        for view in views:
+            if view.storage != storage:
+                continue
+            tensor = byte_view(view, mask)
+            if block_ids is None:
+                _fill(tensor)
+            for block in () if block_ids is None else block_ids:
+                per_block = view.kernel_blocks_per_block
+                _fill(tensor.narrow(view.block_dim, block * per_block, per_block))
+        return mask
+
+
+def _fill(mask: torch.Tensor) -> None:
+    """Fill the bytes with True; a dimension that stays on the same bytes is gone through once."""
+    for dim, step in enumerate(mask.stride()):
+        if step == 0:
+            mask = mask.narrow(dim, 0, 1)
+    mask.fill_(True)
+
+
+def byte_view(view: LayerView, data: torch.Tensor) -> torch.Tensor:
+    """The layer's view over a mask or the bytes of its storage, with a last dimension of `itemsize`."""
+    stride = [step * view.itemsize for step in _steps(view)]
+    # Offset through slicing, so that the tensor's own place in its buffer counts too.
+    return data[view.byte_offset :].as_strided((*view.shape, view.itemsize), (*stride, 1))
+
+
+def canary(size_bytes: int, device: str | torch.device = "cpu", phase: int = 0) -> torch.Tensor:
+    """A pattern that is never zero and that no shift below 4.29 GB maps onto itself.
+
+    Args:
+        size_bytes: length of the pattern.
+        device: torch device of the result.
+        phase: another value gives another pattern; one per storage.
+
+    Returns:
+        uint8 tensor of shape (size_bytes,).
+
+    Example:
+        >>> pattern = canary(1_000_000)
+        >>> bool((pattern == 0).any()), float((pattern[37_440:] == pattern[:-37_440]).float().mean()) < 0.01
+        (False, True)
+    """
+    random = np.random.default_rng([2026, phase])
+    parts = []
+    for period in PERIODS_BYTES:
+        table = torch.from_numpy(random.integers(0, 256, period, dtype=np.uint8)).to(device)
+        parts.append(table.repeat(-(-size_bytes // period))[:size_bytes])
+    return parts[0].bitwise_xor_(parts[1]).bitwise_or_(1)
+
+
+def _layer_tensor(view: LayerView, storage: torch.Tensor) -> torch.Tensor:
+    dtype = getattr(torch, view.dtype, None) if view.dtype else None
+    if not isinstance(dtype, torch.dtype) or dtype.itemsize != view.itemsize:
+        dtype = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}.get(view.itemsize)
+    size_bytes = view.end_bytes - view.byte_offset
+    if dtype is None or view.byte_offset % view.itemsize or size_bytes % view.itemsize:
+        return byte_view(view, storage)
+    elements = storage[view.byte_offset : view.end_bytes].view(dtype)
+    return elements.as_strided(view.shape, _steps(view))
+
+
+def _steps(view: LayerView) -> list[int]:
+    """The strides in elements; a dimension of one has no next element, so its stride may be any number."""
+    return [step if size > 1 else 0 for size, step in zip(view.shape, view.stride, strict=True)]
+
+
+def _check_indexable(geometry: CacheGeometry) -> None:
+    for view in geometry.layers:
+        moving = (size for size, step in zip(view.shape, view.stride, strict=True) if step)
+        named_bytes, nbytes = prod(moving) * view.itemsize, geometry.storage(view.storage).nbytes
+        if named_bytes > MOST_TIMES_NAMED * nbytes:
+            raise errors.RepeatedBytesError(
+                where=f"{geometry.where}, layer {view.name}", named_bytes=named_bytes, nbytes=nbytes,
+                limit_times=MOST_TIMES_NAMED,
+            )  # fmt: skip
+
+
+def _check_fits(geometry: CacheGeometry, wanted_bytes: int, device: torch.device) -> None:
+    if device.type == "cuda":
+        free_bytes, _ = torch.cuda.mem_get_info(device)
+        # What torch keeps in its cache is free to us too.
+        free_bytes += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    else:
+        free_bytes = _free_host_bytes()
+    if wanted_bytes > free_bytes:
+        raise errors.ArenaTooLargeError(
+            where=geometry.where, wanted_bytes=wanted_bytes, free_bytes=free_bytes, device=str(device)
+        )
+
+
+def _free_host_bytes() -> int:
+    try:
+        with open("/proc/meminfo", encoding="ascii") as lines:
+            fields: Mapping[str, str] = dict(line.split(":", 1) for line in lines)
+        return int(fields["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError):
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -1,0 +1,229 @@
+"""The two witnesses that judge a write: byte ranges alone, or memory that was written and compared.
+
+Both take what is needed from naive indexing of the layer views, never from the planner, and both give an
+`Audit`; `kvzero.audit.report` says what its counts mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+
+from kvzero import errors
+from kvzero.audit.arena import REDZONE_BYTES, Arena
+from kvzero.audit.comparing import views_to_blocks
+from kvzero.audit.report import KINDS, Audit, Name, make_audit
+from kvzero.layout.geometry import CacheGeometry
+from kvzero.layout.intervals import as_ranges, intersect, subtract, total, union
+from kvzero.layout.ownership import needed_ranges, owned_within
+from kvzero.layout.records import INT64_MAX, LayerView
+from kvzero.plan.planner import Plan, plan_segments
+
+__all__ = ["Audit", "audit_bytes", "audit_plan"]
+
+# A faulty write farther than this from its storage is not run.
+MAX_REDZONE_BYTES = 256 << 20
+
+
+def audit_plan(
+    plan: Plan,
+    geometry: CacheGeometry,
+    block_ids: Sequence[int] | Mapping[Name, Sequence[int]],
+    *,
+    group_plans: Mapping[Name, Plan] | None = None,
+    layers: str | Sequence[str] | None = None,
+    groups: Sequence[Name] | None = None,
+    pad_allowed: bool = False,
+) -> Audit:
+    """Judge a plan by arithmetic alone: no memory, no launch, any size of pool.
+
+    Args:
+        plan: the plan to judge, proven or not.
+        geometry: the geometry that it was made for.
+        block_ids: the blocks that would be zeroed, or a mapping of group to blocks, as `BlockZeroer.zero` takes it.
+        group_plans: the plan of each group, for a mapping; `plan` then writes nothing.
+        layers, groups: what is to be zeroed in them, as in `CacheGeometry.select`.
+        pad_allowed: whether bytes of no view may be written (`absorb_pad`).
+
+    Raises:
+        IdTypeError, UnknownBlockError: ids that are no integers, or lie outside the pool.
+        UnknownGroupError: a mapping names a group that has no plan.
+        PlanGeometryError: the plan was made for other storages or another number of blocks.
+        IntegerRangeError: the plan would write beyond the last address of 64 bits.
+        TooManyRunsError: what is needed or damaged is scattered into too many runs of bytes.
+        UnknownSelectionError, NothingSelectedError: see `CacheGeometry.select`.
+
+    The cost follows the blocks asked about and the bytes written out of place, not the number of blocks.
+
+    Example:
+        >>> from kvzero.history import named, uniform_page
+        >>> slab = named.geometry("packed-slab-51288")
+        >>> audit = audit_plan(uniform_page.plan(slab), slab, [99])
+        >>> audit.overrun_bytes, audit.stomped_bytes, audit.missed_bytes
+        (112320, 0, 0)
+    """
+    blocks, wanted = views_to_blocks(geometry, block_ids, layers, groups)
+    writes = [(plan, blocks)]
+    if isinstance(block_ids, Mapping):
+        plans = group_plans or {}
+        for group in block_ids:
+            if group not in plans:
+                raise errors.UnknownGroupError(group=group, known=list(plans))
+        writes = [(plans[group], ids) for group, (_, ids) in zip(block_ids, wanted, strict=True)]
+    issued = _issued(writes, geometry)
+    needed = _needed(wanted, geometry)
+    found: dict[str, dict[Name, np.ndarray]] = {kind: {} for kind in ("cleared", *KINDS)}
+    for storage in geometry.storages:
+        whole = as_ranges([(0, storage.nbytes)])
+        written = union(issued[storage.id])
+        own = needed[storage.id]
+        astray = subtract(intersect(written, whole), own)
+        here = [view for view in geometry.layers if view.storage == storage.id]
+        live = [owned_within(view, geometry.num_blocks, astray) for view in here]
+        stomped = union(np.concatenate([as_ranges([]), *live]))
+        found["cleared"][storage.id] = intersect(written, own)
+        found["overrun"][storage.id] = subtract(written, whole)
+        found["stomped"][storage.id] = stomped
+        found["missed"][storage.id] = subtract(own, written)
+        found["pad"][storage.id] = subtract(astray, stomped)
+    by_layer = {view.name: {"missed_bytes": 0, "stomped_bytes": 0} for view in geometry.layers}
+    for views, ids in wanted:
+        for view in views:
+            if len(found["missed"][view.storage]):
+                own = needed_ranges([view], ids)[view.storage]
+                by_layer[view.name]["missed_bytes"] = total(intersect(own, found["missed"][view.storage]))
+    for view in geometry.layers:
+        stomped = owned_within(view, geometry.num_blocks, found["stomped"][view.storage])
+        by_layer[view.name]["stomped_bytes"] = total(stomped)
+    return make_audit(
+        geometry, found, by_layer, blocks, wanted, planner=plan.planner, witness="arithmetic", device="none",
+        needed_bytes=sum(total(ranges) for ranges in needed.values()),
+        written_bytes=sum(each.bytes_per_block * len(ids) for each, ids in writes), pad_allowed=pad_allowed,
+    )  # fmt: skip
+
+
+def audit_bytes(
+    geometry: CacheGeometry,
+    block_ids: Sequence[int] | Mapping[Name, Sequence[int]],
+    *,
+    planner: str = "kvzero",
+    device: str | torch.device = "cpu",
+    layers: str | Sequence[str] | None = None,
+    groups: Sequence[Name] | None = None,
+    absorb_pad: bool = False,
+) -> Audit:
+    """Judge a planner by memory: build an arena, zero the blocks with its own kernel, compare every byte.
+
+    Args:
+        geometry: the pool to lay out.
+        block_ids: the blocks to zero, or a mapping of group to blocks, each zeroed by a plan for that group alone.
+        planner: "kvzero", a specimen of `kvzero.history.PLANNERS`, or "engine" for the dump's own segments.
+        device: torch device of the arena; on "cpu" the kernels run in Triton's interpreter.
+        layers, groups: what is to be zeroed, as in `CacheGeometry.select`; a specimen without `layers` plans
+            the layers of its era.
+        absorb_pad: see `plan_segments`; kvzero may then write pad. The old planners know nothing of it, and
+            their pad counts.
+
+    Raises:
+        UnknownBlockError: an id outside the pool; nothing is written.
+        RedzoneTooLargeError, IntegerRangeError: a specimen would write so far away that no redzone catches it; it
+            is not run.
+        ArenaTooLargeError, RepeatedBytesError: the arena does not fit in memory, or a view cannot be indexed there.
+        KvzeroError: whatever the planner itself raises.
+
+    Example:
+        >>> from kvzero.history import named
+        >>> audit_bytes(named.geometry("packed-slab-51288"), [99]).ok
+        True
+    """
+    blocks, wanted = views_to_blocks(geometry, block_ids, layers, groups)
+    specimen = None
+    if planner != "kvzero":
+        from kvzero import history as specimens  # not needed, and its kernels not built, for kvzero's own plan
+
+        specimen = specimens.planner(planner)
+
+    def plan_for(groups) -> Plan:
+        if specimen is None:
+            return plan_segments(geometry, layers=layers, groups=groups, absorb_pad=absorb_pad)
+        return specimen.plan(geometry, layers=layers, groups=groups)
+
+    if isinstance(block_ids, Mapping):
+        writes = [(plan_for([group]), ids) for group, (_, ids) in zip(block_ids, wanted, strict=True)]
+    else:
+        writes = [(plan_for(groups), blocks)]
+    arena = Arena(geometry, device, redzone_bytes=_redzone_bytes(_issued(writes, geometry), geometry, planner))
+    for plan, ids in writes:
+        if specimen is None:
+            from kvzero.zero.zeroer import BlockZeroer
+
+            BlockZeroer(plan, arena.storages, interpret=arena.device.type == "cpu").zero(ids)
+        elif ids:
+            specimen.write(plan, arena.storages, ids)
+    return arena.audit(
+        block_ids, layers=layers, groups=groups, planner=planner,
+        pad_allowed=absorb_pad and planner == "kvzero",
+        written_bytes=sum(plan.bytes_per_block * len(ids) for plan, ids in writes),
+    )  # fmt: skip
+
+
+def _issued(writes: Sequence[tuple[Plan, Sequence[int]]], geometry: CacheGeometry) -> dict[Name, np.ndarray]:
+    """The byte ranges that the plans write for their blocks, by storage; PlanGeometryError, IntegerRangeError."""
+    parts: dict[Name, list[np.ndarray]] = {storage.id: [as_ranges([])] for storage in geometry.storages}
+    for plan, ids in writes:
+        _check_plan(plan, geometry, ids)
+        for storage, ranges in plan.ranges(ids).items():
+            parts[storage].append(ranges)
+    return {storage: np.concatenate(ranges) for storage, ranges in parts.items()}
+
+
+def _needed(
+    wanted: Sequence[tuple[Sequence[LayerView], Sequence[int]]], geometry: CacheGeometry
+) -> dict[Name, np.ndarray]:
+    parts: dict[Name, list[np.ndarray]] = {storage.id: [as_ranges([])] for storage in geometry.storages}
+    for views, ids in wanted:
+        for storage, ranges in needed_ranges(views, ids).items():
+            parts[storage].append(ranges)
+    return {storage: union(np.concatenate(ranges)) for storage, ranges in parts.items()}
+
+
+def _redzone_bytes(issued: Mapping[Name, np.ndarray], geometry: CacheGeometry, planner: str) -> int:
+    """A redzone that holds all that a planner will write outside a storage; its plan says how far that is."""
+    farthest_bytes = 0
+    for storage in geometry.storages:
+        ranges = issued[storage.id]
+        if len(ranges):
+            outside_bytes = max(-int(ranges[:, 0].min()), int(ranges[:, 1].max()) - storage.nbytes)
+            if outside_bytes > MAX_REDZONE_BYTES:
+                raise errors.RedzoneTooLargeError(
+                    where=geometry.where, planner=planner, overrun_bytes=outside_bytes,
+                    storage=storage.id, limit_bytes=MAX_REDZONE_BYTES,
+                )  # fmt: skip
+            farthest_bytes = max(farthest_bytes, outside_bytes)
+    return max(REDZONE_BYTES, 2 * farthest_bytes)
+
+
+def _check_plan(plan: Plan, geometry: CacheGeometry, block_ids: Sequence[int]) -> None:
+    pairs = {
+        "num_blocks": (plan.num_blocks, geometry.num_blocks),
+        "storages": (_sizes(plan.storages), _sizes(geometry.storages)),
+    }
+    for what, (ours, theirs) in pairs.items():
+        if ours != theirs:
+            raise errors.PlanGeometryError(
+                where=geometry.where, plan=plan.name, what=what, plan_value=ours, geometry_value=theirs
+            )
+    last = max(block_ids, default=0)
+    for segment in plan.segments:  # a faulty span or stride may reach further than the arithmetic below counts
+        reach = max(segment.block_stride_bytes, segment.start_bytes(last) + segment.span_bytes)
+        if reach > INT64_MAX:
+            raise errors.IntegerRangeError(
+                where=geometry.where, what=f"the reach of a segment of planner {plan.planner}, in bytes",
+                value=reach, limit=INT64_MAX,
+            )  # fmt: skip
+
+
+def _sizes(storages) -> dict[Name, int]:
+    return {storage.id: storage.nbytes for storage in storages}

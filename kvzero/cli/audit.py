@@ -1,0 +1,146 @@
+"""``kvzero audit``: what zeroing some blocks does to a cache, byte by byte."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+
+from kvzero.cli import add_command
+from kvzero.device import DEVICES, pick_device
+
+INTERPRETED_PROGRAMS_PER_SECOND = 1_000
+
+EPILOG = """\
+examples:
+  kvzero audit cache.json --blocks 1,3
+  kvzero audit cache.json --blocks 0-3,last --planner page-per-segment
+  kvzero audit dsv4_c4_mla_only__BLHNC --blocks last --planner uniform-page
+  kvzero audit cache.json --blocks last --witness bytes --device cuda
+  torchrun --nproc-per-node 2 -m kvzero audit "cache-{rank}.json" --blocks 1
+
+planners: kvzero (this package); engine (the segments the engine stated in the file); and the old planners that
+are kept here, by name: uniform-page, page-per-segment, stride-and-span, masked-grid.
+
+witnesses: arithmetic compares byte ranges and needs no memory, so any size will do; bytes lays the cache out in
+memory full of canaries, runs the planner's own kernel, and compares every byte. On a CPU that kernel runs in
+Triton's interpreter, which is slow for the old ones.
+
+Exit status: 0 if exactly the needed bytes are zeroed; 1 if a byte is missed, stomped (live bytes of something
+else), overrun (outside the storage) or written in pad; 2 for bad input or a plan that is refused.
+"""
+
+
+def add_parser(subparsers) -> None:
+    """Declares ``kvzero audit``."""
+    parser = add_command(
+        subparsers,
+        "audit",
+        help="what zeroing some blocks does, byte by byte",
+        description="Zero some blocks of a KV cache, by arithmetic or in memory, and say what was missed or hit.",
+        epilog=EPILOG,
+    )
+    parser.add_argument(
+        "--blocks", default="last", metavar="LIST", help="block ids: 1,3 or 0-3 or last (default: last)"
+    )
+    parser.add_argument("--planner", default="kvzero", metavar="NAME", help="who plans the write (default: kvzero)")
+    parser.add_argument(
+        "--witness",
+        choices=("arithmetic", "bytes"),
+        help="who judges (default: bytes if --device names one, else arithmetic)",
+    )
+    parser.add_argument(
+        "--device",
+        choices=DEVICES,
+        default="auto",
+        help="where the bytes witness works; auto (default) takes a GPU if there is one",
+    )
+    parser.add_argument(
+        "--time-limit",
+        type=_seconds,
+        default=300.0,
+        metavar="SECONDS",
+        help="under torchrun: how long to wait for a rank before naming it and going on (default: 300)",
+    )
+    parser.add_argument("--json", action="store_true", help="print the verdict as one JSON object")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs ``kvzero audit``; returns 0 if the audit is ok, else 1, or raises a KvzeroError."""
+    if _ranks() > 1:
+        return _run_ranks(args)
+    device = None
+    if _witness(args) == "bytes":
+        device = pick_device(args.device)
+    audit, _ = _audit(args, args.geometry, device)
+    print(json.dumps(audit.to_dict()) if args.json else audit.text_map())
+    return 0 if audit.ok else 1
+
+
+def _ranks() -> int:
+    from kvzero.errors import RanksError
+
+    text = os.environ.get("WORLD_SIZE") or "1"
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise RanksError(detail=f"WORLD_SIZE is {text!r}, not a number of ranks")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds < float("inf"):
+        raise ValueError
+    return seconds
+
+
+def _witness(args: argparse.Namespace) -> str:
+    return args.witness or ("arithmetic" if args.device == "auto" else "bytes")
+
+
+def _audit(args: argparse.Namespace, path: str, device):
+    """The audit and the plan; by bytes on the device if there is one, else by arithmetic."""
+    from kvzero import history as specimens
+    from kvzero.audit.audit import audit_bytes, audit_plan
+    from kvzero.cli.inputs import load_geometry, parse_blocks
+    from kvzero.plan.planner import plan_segments
+
+    planner = plan_segments if args.planner == "kvzero" else specimens.planner(args.planner).plan
+    geometry = load_geometry(path)
+    blocks = parse_blocks(args.blocks, geometry.num_blocks)
+    plan = planner(geometry)
+    if device is None:
+        return audit_plan(plan, geometry, blocks), plan
+    if args.planner != "kvzero" and str(device) == "cpu":
+        _say_how_long(specimens.planner(args.planner).launch(plan, len(blocks), limits=None).programs)
+    return audit_bytes(geometry, blocks, planner=args.planner, device=device), plan
+
+
+def _say_how_long(programs: int) -> None:
+    """An old kernel may need a million programs, and the interpreter runs about a thousand a second."""
+    if programs > 10 * INTERPRETED_PROGRAMS_PER_SECOND:
+        minutes = programs / INTERPRETED_PROGRAMS_PER_SECOND / 60
+        print(
+            f"{programs:,} programs in Triton's interpreter: about {minutes:,.1f} minutes; "
+            "--witness arithmetic judges at once",
+            file=sys.stderr,
+        )
+
+
+def _run_ranks(args: argparse.Namespace) -> int:
+    """One audit per rank under torchrun; `{rank}` in the file name is this rank's number."""
+    from kvzero.ranks import Rank, run_ranks
+
+    def work(rank: Rank) -> dict:
+        rank.stage("auditing")
+        device = rank.device if _witness(args) == "bytes" else None
+        audit, plan = _audit(args, args.geometry.replace("{rank}", str(rank.number)), device)
+        return {
+            "plan": plan.to_dict(),
+            "digest": plan.digest(),
+            "sentence": audit.sentence(),
+            **audit.to_dict(),
+        }
+
+    return run_ranks(work, device=args.device, time_limit_s=args.time_limit, as_json=args.json)

@@ -1,0 +1,101 @@
+"""``kvzero triage``: bring your own cache; what each planner, old and new, would do to it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from kvzero.cli import add_command
+
+EPILOG = """\
+examples:
+  kvzero triage cache.json                            the report, in plain words
+  kvzero triage cache.json --html report.html         the same as one page to send
+  kvzero triage cache.json --shrink smallest.json     the smallest geometry that still shows the fault
+  kvzero triage dsv4_c4_full__BLHNC                   a real layout that comes with kvzero
+
+To get such a file, paste into a worker process, after the caches are allocated:
+  from kvzero.layout.capture import capture_vllm; capture_vllm(self, "cache-{rank}.json")     vLLM
+  from kvzero.layout.capture import capture; capture(tensors, num_blocks=N, path="cache.json")     any engine
+
+Everything is arithmetic: no GPU, no memory, whatever the size of the cache.
+
+Exit status: 0 if the engine's own plan (where the file holds it) is right; 1 if it misses or wipes a byte, leaves
+its storage, or cannot be launched; 2 for bad input or a layout that is refused, and then no file is written. The
+old planners do not count: they are history, and find something on most layouts.
+"""
+
+
+def add_parser(subparsers) -> None:
+    """Declares ``kvzero triage``."""
+    parser = add_command(
+        subparsers,
+        "triage",
+        help="what every planner does to your cache, and what to do about it",
+        description="Read a cache layout, judge the engine's own plan and every older planner on it, and say it.",
+        epilog=EPILOG,
+    )
+    parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
+    parser.add_argument("--html", metavar="FILE", help="also write the report as one HTML page")
+    parser.add_argument("--shrink", metavar="FILE", help="also write the smallest geometry that shows the fault")
+    parser.add_argument(
+        "--planner", metavar="NAME", help="whose fault to shrink (default: the engine's, else the gravest)"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs ``kvzero triage``; returns 0 or 1 by the engine's own plan, or raises a KvzeroError."""
+    from kvzero import history as specimens
+    from kvzero.cli.inputs import load_geometry
+    from kvzero.errors import NothingToShrinkError
+    from kvzero.outputs import check_outputs, writable
+    from kvzero.triage import triage
+    from kvzero.triage.shrink import shrink
+
+    if args.planner is not None:
+        specimens.planner(args.planner)
+    outputs = [path for path in (args.html, args.shrink) if path is not None]
+    check_outputs(outputs, args.geometry)
+    geometry = load_geometry(args.geometry)
+    report = triage(geometry)
+    worst = report.worst()
+    planner = args.planner if args.planner is not None else (worst.planner if worst else None)
+    small = None
+    if args.shrink is not None:
+        if planner is None:
+            raise NothingToShrinkError(where=geometry.where, planner="all")
+        small = shrink(geometry, planner)
+    page = report.html(_picture(worst)) if args.html is not None else None
+    # Everything is computed before the first byte is written, so a refusal leaves no file behind.
+    with writable(outputs):
+        if page is not None:
+            Path(args.html).write_text(page, encoding="utf-8")
+        if small is not None:
+            small.to_json(args.shrink)
+    if args.json:
+        smallest = {"planner": planner, **_size(small)} if small is not None else None
+        print(json.dumps({**report.to_dict(), "smallest": smallest}, default=str))
+        return 0 if report.ok else 1
+    print(report.text())
+    if small is not None:
+        print(
+            f"\nSmallest geometry that still shows {planner}'s fault: {small.num_blocks} blocks, "
+            f"{len(small.layers)} views, written to {args.shrink}"
+        )
+    return 0 if report.ok else 1
+
+
+def _size(geometry) -> dict[str, int]:
+    return {"num_blocks": geometry.num_blocks, "views": len(geometry.layers)}
+
+
+def _picture(finding) -> str:
+    """The map of the worst block, as SVG."""
+    if finding is None or finding.audit is None:
+        return ""
+    from kvzero.workbook.figures import draw_map
+
+    figure, sentence, _ = draw_map(finding.audit.geometry, audit=finding.audit)
+    return figure.svg(sentence, telling=True)

@@ -1,0 +1,381 @@
+"""`CacheGeometry`: the storages of one block pool and the views that lie in them, as plain data.
+
+Nothing here needs torch or memory. A geometry comes from a JSON file, from live tensors, or from plain
+construction through `CacheGeometry.from_dict`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from kvzero import errors
+from kvzero.layout.reading import read_geometry, unique_keys
+from kvzero.layout.records import LayerView, Name, Segment, Storage
+
+
+@dataclass(frozen=True, slots=True)
+class CacheGeometry:
+    """The storages and views of one block pool.
+
+    Build it with `from_json`, `from_dict` or `from_tensors`: they check what is read. `source` names the file
+    and goes into error messages; `engine_segments` is what the engine itself would zero, where a dump says so.
+
+    Example:
+        >>> slab = CacheGeometry.from_dict({
+        ...     "name": "slab", "num_blocks": 100, "storages": [{"id": 0, "nbytes": 14_976_000}],
+        ...     "layers": [{"name": f"layer.{i}", "storage": 0, "byte_offset": 37_440 * i, "itemsize": 1,
+        ...                 "shape": [100, 64, 584], "stride": [149_760, 584, 1]} for i in range(4)]})
+        >>> slab.layer("layer.3").block_stride_bytes, slab.layer("layer.3").page_bytes
+        (149760, 37376)
+    """
+
+    name: str
+    num_blocks: int
+    storages: tuple[Storage, ...]
+    layers: tuple[LayerView, ...]
+    engine: str = ""
+    layout: str = ""
+    source: str = ""
+    engine_segments: tuple[Segment, ...] = ()
+    extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    @classmethod
+    def from_json(cls, path: str | Path) -> CacheGeometry:
+        """Read a geometry file.
+
+        Args:
+            path: a JSON file; the keys are those of `from_dict`.
+
+        Raises:
+            GeometryFileError: the file cannot be read or is not JSON.
+            KvzeroError: any rule that `from_dict` checks, naming the file, the layer and the key.
+        """
+        try:
+            data = json.loads(Path(path).read_text(encoding="utf-8"), object_pairs_hook=unique_keys)
+        except (OSError, ValueError, RecursionError) as error:
+            detail = getattr(error, "strerror", None) or str(error)
+            raise errors.GeometryFileError(where=str(path), detail=detail) from error
+        return cls.from_dict(data, source=str(path))
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], source: str = "") -> CacheGeometry:
+        """Build a geometry from plain data and check it.
+
+        Args:
+            data: `name`, `num_blocks`, `storages` (each `id`, `nbytes`), `layers` (each `name`, `storage`,
+                `byte_offset` in bytes, `shape`, `stride` in elements, `itemsize` in bytes); optional per layer
+                `block_dim`, `group`, `dtype`, `zeroed_by_engine`, `spec_kind`, `manager_block_size` and
+                `kernel_block_size` in tokens, `kernel_block_stride` with `manager_view_shape` and
+                `manager_view_stride`; optional `engine`, `layout`, `engine_segments`. Other keys are kept.
+            source: the file's name, for messages.
+
+        Raises:
+            KvzeroError: one subclass per rule; nothing is guessed.
+        """
+        return cls(**read_geometry(data, source))
+
+    @classmethod
+    def from_tensors(
+        cls,
+        tensors: Mapping[str, Any],
+        *,
+        num_blocks: int,
+        block_dim: int | Mapping[str, int] | None = None,
+        kernel_blocks_per_block: int | Mapping[str, int] | None = None,
+        groups: Mapping[str, Name] | None = None,
+        not_zeroed: Iterable[str] = (),
+        device: Any = None,
+        layer_facts: Mapping[str, Mapping[str, Any]] | None = None,
+        name: str = "live",
+    ) -> CacheGeometry:
+        """Describe live torch tensors, on any device; nothing is copied and nothing is launched.
+
+        Args:
+            tensors: layer name to tensor, or to several tensors (K and V apart, recurrent state), which become
+                views named "layer#0", "layer#1" and so on. Tensors of one allocation share a storage.
+            num_blocks: blocks in the pool.
+            block_dim: the dimension that counts blocks, for all or by layer or view name; found if it is clear.
+            kernel_blocks_per_block: kernel blocks in a block, for all or by name. May be omitted if the block
+                dimensions of all views have the same size, or exactly `num_blocks` entries.
+            groups: cache group by layer or view name; group 0 if absent.
+            not_zeroed: layers whose bytes a fresh block keeps (recurrent state).
+            device: device of the pool, such as "cuda:0"; needed only if the tensors lie on several. Tensors on
+                other devices are left out and listed in `extra["views_on_other_devices"]` and in the file.
+            layer_facts: further keys of `from_dict` by layer or view name, such as `manager_block_size` and
+                `kernel_block_size`; they are compared with the tensors.
+            name: name of the geometry.
+
+        Raises:
+            AmbiguousBlockDimError, BlockDimNotFoundError: the block dimension must be stated.
+            KernelBlocksError, UnstatedKernelBlocksError: a view holds more blocks than the pool has.
+            StorageDeviceError: the tensors lie on several devices, and `device` names none of them.
+            TensorKindError: `tensors` is not a mapping, a value is not a dense tensor, or a layer has no tensor.
+            StorageAliasError: two tensors share bytes, but torch gives them different storages.
+            UnknownSelectionError: an option names a layer that is not there.
+            WrongTypeError: `groups` is not a mapping, or `not_zeroed` does not hold names.
+            KvzeroError: any rule that `from_dict` checks.
+
+        Example:
+            >>> import torch
+            >>> cache = torch.zeros(8, 2, 16, 4, 64)
+            >>> CacheGeometry.from_tensors({"layer.0": cache}, num_blocks=8).layer("layer.0").page_bytes
+            32768
+        """
+        if not isinstance(tensors, Mapping):
+            raise errors.TensorKindError(
+                where=name, given=kind_of(tensors), expected="a mapping of layer name to tensor"
+            )
+        for layer, value in tensors.items():
+            if isinstance(value, (list, tuple)) and not value:
+                given = f"an empty {type(value).__name__}"
+                raise errors.TensorKindError(where=f"{name}, layer {layer}", given=given, expected="one tensor or more")
+        if not isinstance(groups, (Mapping, type(None))):
+            raise errors.WrongTypeError(where=name, key="groups", value=groups, expected="a mapping of name to group")
+        if not isinstance(not_zeroed, Iterable):
+            raise errors.WrongTypeError(where=name, key="not_zeroed", value=not_zeroed, expected="names of layers")
+        views = list(named_views(tensors))
+        for _, view, tensor in views:
+            if not is_dense(tensor):
+                raise errors.TensorKindError(
+                    where=f"{name}, layer {view}", given=kind_of(tensor), expected="a dense torch tensor"
+                )
+        left_alone = {not_zeroed} if isinstance(not_zeroed, str) else set(not_zeroed)
+        known = [*dict.fromkeys(each for layer, view, _ in views for each in (layer, view))]
+        for option in (block_dim, kernel_blocks_per_block, groups, layer_facts, left_alone):
+            for unknown in option if isinstance(option, (Mapping, set)) else ():
+                if unknown not in known:
+                    raise errors.UnknownSelectionError(where=name, kind="layer", name=unknown, known=known)
+        ids = storage_ids(tensor for _, _, tensor in views)
+        views, elsewhere = _on_one_device(views, device, name)
+
+        def chosen(option, view: str, layer: str):
+            return option.get(view, option.get(layer)) if isinstance(option, Mapping) else option
+
+        layers = []
+        for layer, view, tensor in views:
+            record = {
+                "name": view,
+                "storage": ids[_address(tensor)],
+                "byte_offset": tensor.storage_offset() * tensor.element_size(),
+                "shape": list(tensor.shape),
+                "stride": list(tensor.stride()),
+                "itemsize": tensor.element_size(),
+                "dtype": str(tensor.dtype).removeprefix("torch."),
+                "group": chosen(groups or {}, view, layer),
+                "zeroed_by_engine": layer not in left_alone and view not in left_alone,
+                "block_dim": chosen(block_dim, view, layer),
+                "kernel_blocks_per_block": chosen(kernel_blocks_per_block, view, layer),
+                **(chosen(layer_facts or {}, view, layer) or {}),
+            }
+            layers.append({key: value for key, value in record.items() if value is not None})
+        sizes = {_address(tensor): tensor.untyped_storage().nbytes() for _, _, tensor in views}
+        _check_apart(views)
+        storages = [{"id": ids[address], "nbytes": nbytes} for address, nbytes in sizes.items()]
+        data = {"name": name, "num_blocks": num_blocks, "storages": storages, "layers": layers}
+        if elsewhere:
+            data |= {"device": str(views[0][2].device), "views_on_other_devices": elsewhere}
+        return cls.from_dict(data, source=name)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The geometry as plain data; `from_dict` reads it back to an equal geometry, all but `source`."""
+        layers = [
+            {
+                "name": view.name,
+                "group": view.group,
+                "storage": view.storage,
+                "byte_offset": view.byte_offset,
+                "shape": list(view.shape),
+                "stride": list(view.stride),
+                "block_dim": view.block_dim,
+                "kernel_blocks_per_block": view.kernel_blocks_per_block,
+                "itemsize": view.itemsize,
+                "dtype": view.dtype,
+                "spec_kind": view.spec_kind,
+                "zeroed_by_engine": view.zeroed,
+                **view.extra,
+            }
+            for view in self.layers
+        ]
+        segments = [
+            {
+                "storage": segment.storage,
+                "byte_offset": segment.base_bytes,
+                "block_stride_bytes": segment.block_stride_bytes,
+                "span_bytes": segment.span_bytes,
+            }
+            for segment in self.engine_segments
+        ]
+        return {
+            "name": self.name,
+            "engine": self.engine,
+            "layout": self.layout,
+            "num_blocks": self.num_blocks,
+            "storages": [{"id": storage.id, "nbytes": storage.nbytes} for storage in self.storages],
+            "layers": layers,
+            "engine_segments": segments,
+            **self.extra,
+        }
+
+    def to_json(self, path: str | Path) -> None:
+        """Write the geometry as a JSON file that `from_json` reads."""
+        Path(path).write_text(json.dumps(self.to_dict(), indent=1) + "\n", encoding="utf-8")
+
+    def storage(self, storage_id: Name) -> Storage:
+        """The storage with this id; raises UnknownSelectionError."""
+        return _by_key(self.storages, "id", storage_id, "storage", self.where)
+
+    def layer(self, name: str) -> LayerView:
+        """The view with this name; raises UnknownSelectionError."""
+        return _by_key(self.layers, "name", name, "layer", self.where)
+
+    @property
+    def where(self) -> str:
+        """How messages name this geometry: its file, else its name."""
+        return self.source or self.name
+
+    def select(
+        self, layers: str | Sequence[str] | None = None, groups: Name | Sequence[Name] | None = None
+    ) -> tuple[LayerView, ...]:
+        """The views whose bytes a fresh block zeroes.
+
+        Args:
+            layers: None for every view with `zeroed` set, "all" for every view, or names of layers.
+            groups: None for all groups, or the ids of those wanted.
+
+        Raises:
+            UnknownSelectionError: a name or a group that the geometry does not have.
+            NothingSelectedError: no view is left.
+        """
+        if layers is None:
+            views = [view for view in self.layers if view.zeroed]
+        elif layers == "all":
+            views = list(self.layers)
+        else:
+            names = [layers] if isinstance(layers, str) else list(layers)
+            by_name = {view.name: view for view in self.layers}
+            for name in names:
+                if name not in by_name:
+                    raise errors.UnknownSelectionError(where=self.where, kind="layer", name=name, known=list(by_name))
+            views = [by_name[name] for name in dict.fromkeys(names)]
+        if groups is not None:
+            groups = [groups] if isinstance(groups, (int, str)) else list(groups)
+            known = sorted({view.group for view in self.layers}, key=str)
+            for group in groups:
+                if group not in known:
+                    raise errors.UnknownSelectionError(where=self.where, kind="group", name=group, known=known)
+            views = [view for view in views if view.group in groups]
+        if not views:
+            raise errors.NothingSelectedError(where=self.where, num_layers=len(self.layers))
+        return tuple(views)
+
+
+def _by_key(items, key: str, wanted: Name, kind: str, where: str):
+    for item in items:
+        if getattr(item, key) == wanted:
+            return item
+    known = [getattr(item, key) for item in items]
+    raise errors.UnknownSelectionError(where=where, kind=kind, name=wanted, known=known)
+
+
+def named_views(tensors: Mapping[str, Any]):
+    """Yield (layer name, view name, tensor) for layers of one or of several tensors."""
+    for layer, value in tensors.items():
+        if isinstance(value, (list, tuple)):
+            for index, tensor in enumerate(value):
+                yield layer, f"{layer}#{index}", tensor
+        else:
+            yield layer, layer, value
+
+
+def _on_one_device(views: list, device: Any, where: str) -> tuple[list, dict[str, str]]:
+    """Split the views into those of the pool's device and the names and devices of all others."""
+    wanted = views[0][2].device if device is None and views else device
+    own = [each for each in views if same_device(each[2].device, wanted)]
+    elsewhere = {view: str(tensor.device) for _, view, tensor in views if not same_device(tensor.device, wanted)}
+    if elsewhere and (device is None or not own):
+        view = next(iter(elsewhere))
+        raise errors.StorageDeviceError(
+            what=f"{where}, layer {view}", device=elsewhere[view],
+            expected=f"{wanted}, the pool's device; state device=, and views on other devices are left out and named",
+        )  # fmt: skip
+    return own, elsewhere
+
+
+def same_device(actual: Any, wanted: Any) -> bool:
+    """Whether a tensor's device is the wanted one; "cuda" without an index stands for every GPU.
+
+    >>> import torch
+    >>> same_device(torch.device("cuda:1"), "cuda"), same_device(torch.device("cuda:1"), "cuda:0")
+    (True, False)
+    """
+    kind, _, index = str(wanted).partition(":")
+    return actual.type == kind and (not index or actual.index is None or str(actual.index) == index)
+
+
+def is_dense(memory: Any) -> bool:
+    """Whether this is a storage, or a tensor whose shape and stride describe its memory."""
+    if str(getattr(memory, "layout", "torch.strided")) != "torch.strided" or getattr(memory, "is_nested", False):
+        return False
+    return hasattr(memory, "untyped_storage") or type(memory).__name__ == "UntypedStorage"
+
+
+def kind_of(memory: Any) -> str:
+    """Describe a non-dense object for an error message.
+
+    >>> kind_of([1, 2])
+    'a list'
+    """
+    layout = str(getattr(memory, "layout", "")).removeprefix("torch.")
+    return f"a {layout} tensor" if layout not in ("", "strided") else f"a {type(memory).__name__}"
+
+
+def _address(tensor: Any) -> int:
+    """The address of the tensor's storage; a storage without memory (meta tensors) is identified as an object."""
+    storage = tensor.untyped_storage()
+    return storage.data_ptr() or -id(storage)
+
+
+def _check_apart(views) -> None:
+    """Raise StorageAliasError if two storages share bytes, as slices of one NumPy array do."""
+    places = {(_address(tensor), tensor.untyped_storage().nbytes()): view for _, view, tensor in views}
+    taken = sorted(place for place in places if place[0] > 0 and place[1])
+    for one, other in pairwise(taken):
+        if other[0] < one[0] + one[1]:
+            raise errors.StorageAliasError(
+                what_a=f"layer {places[one]}", what_b=f"layer {places[other]}", address=other[0]
+            )
+
+
+def storage_ids(tensors: Iterable[Any]) -> dict[int, int]:
+    """Storage address to storage id, numbered in the order of first use."""
+    ids: dict[int, int] = {}
+    for tensor in tensors:
+        ids.setdefault(_address(tensor), len(ids))
+    return ids
+
+
+def storage_tensors(tensors: Mapping[str, Any]) -> dict[int, Any]:
+    """The whole storages under live tensors, as uint8 tensors, by the ids that `from_tensors` gives them.
+
+    Args:
+        tensors: the same mapping as `CacheGeometry.from_tensors` takes.
+
+    >>> import torch
+    >>> storage_tensors({"layer.0": torch.zeros(8, 4)[2:]})[0].shape
+    torch.Size([128])
+    """
+    views = [tensor for _, _, tensor in named_views(tensors)]
+    ids = storage_ids(views)
+    return {ids[_address(tensor)]: bytes_of(tensor.untyped_storage()) for tensor in views}
+
+
+def bytes_of(storage: Any) -> Any:
+    """Every byte of an `UntypedStorage`, as a uint8 tensor over the same memory."""
+    import torch
+
+    return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)

@@ -1,0 +1,1 @@
+"""Which bytes zero a block: `planner` derives segments from views and proves them; `overlap` proves blocks apart."""
