@@ -23,7 +23,7 @@ FLAGS = [
     "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
 ]  # fmt: skip
 REPOSITORY = Path(__file__).parents[1]
-EXPLORERS = ("packed_stride_knob", "id_race_knob", "launch_size_knob", "layout_explorer", "probe_explorer")
+EXPLORERS = ("id_race_knob", "launch_size_knob", "layout_explorer", "probe_explorer")
 IMPORT = f"from kvzero.workbook.explorers import {', '.join(EXPLORERS)}"
 MAP = """\
 from kvzero.audit.audit import audit_plan

@@ -1,4 +1,4 @@
-"""The experiments behind the case notebooks on packed slabs and mixed pages, held to memory and to plans."""
+"""The experiments behind the case notebook on mixed pages, and the tables of old planners, held to memory."""
 
 from __future__ import annotations
 
@@ -7,43 +7,12 @@ import stat
 
 import pytest
 
-from kvzero import Arena, audit_plan, plan_segments
+from kvzero import Arena, audit_plan
 from kvzero.history import PLANNERS, named
-from kvzero.workbook import packed_stride, recorded, uniform_pages
+from kvzero.workbook import recorded, uniform_pages
 from kvzero.workbook.era_tables import UnknownTableError, read_table, table_of
 from kvzero.workbook.sanitizer import RETURNED, find_sanitizer, memcheck, read_report
 from kvzero.workbook.toy import make_geometry
-
-ORDERS = (packed_stride.first_block_first, packed_stride.last_block_first, packed_stride.lowest_id_first)
-
-
-@pytest.mark.parametrize("give_back", ORDERS)
-def test_a_block_is_never_taken_twice(give_back):
-    in_use, taken = set(), 0
-    for event in packed_stride.serve(20, requests=30, blocks_each=3, alive=4, give_back=give_back):
-        assert (event.block in in_use) != event.taken
-        in_use ^= {event.block}
-        taken += event.taken
-    assert taken == 90 and len(in_use) == 12
-
-
-@pytest.mark.parametrize("give_back", ORDERS)
-@pytest.mark.parametrize("layers, pad_bytes", [(1, 0), (2, 64), (3, 4)])
-def test_harm_by_arithmetic_is_harm_in_memory(give_back, layers, pad_bytes):
-    pool = make_geometry(
-        layers=layers, num_blocks=7, tokens=2, heads=1, content=60, order="BLNHC", pad_bytes=pad_bytes
-    )
-    events = packed_stride.serve(7, requests=6, blocks_each=2, alive=2, give_back=give_back)
-    plan = PLANNERS["page-per-segment"].plan(pool, layers="all")
-    computed = [harm.victims for harm in packed_stride.harm_of(plan, pool, events)]
-    assert packed_stride.harm_in_memory("page-per-segment", pool, events) == computed
-    assert not any(harm.victims for harm in packed_stride.harm_of(plan_segments(pool), pool, events))
-
-
-def test_the_whole_row_is_refused_where_blocks_have_two_strides():
-    pair = make_geometry(layers=2, num_blocks=4, content=[656, 132])
-    with pytest.raises(ValueError, match="not one row size"):
-        packed_stride.whole_slab(pair)
 
 
 @pytest.mark.parametrize("planner", PLANNERS)

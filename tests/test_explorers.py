@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import kvzero.workbook.explorers as explorers
 from kvzero import geometries
 from kvzero.audit.audit import audit_plan
-from kvzero.errors import GridOverflowError, UnknownBlockError
+from kvzero.errors import GridOverflowError
 from kvzero.history import masked_grid, page_per_segment, planner, stride_and_span
 from kvzero.history.ring_id_buffer import RingIdBuffer
 from kvzero.history.shared_id_buffer import SharedIdBuffer
@@ -32,67 +32,15 @@ from kvzero.workbook.explorers import (
     launch_size_knob,
     layout_data,
     layout_explorer,
-    packed_stride_data,
-    packed_stride_figure,
-    packed_stride_knob,
     probe_explorer,
 )
 from kvzero.workbook.explorers.base import note_figure
 from kvzero.workbook.explorers.launch_size import two_page_geometry
-from kvzero.workbook.explorers.packed_stride import SpanOutOfKnobError, damage_bytes
 from kvzero.workbook.probe import probe
 from kvzero.workbook.toy import ToyOptionError, make_geometry
 from kvzero.zero.tiles import AMD, CUDA
 
-MAKERS = [layout_explorer, probe_explorer, packed_stride_knob, id_race_knob, launch_size_knob]
-SLAB = {"page_bytes": 37_376, "pad_bytes": 64, "layers": 4, "num_blocks": 100}
-
-
-# ---- packed stride ----
-
-
-def test_the_old_span_does_what_the_old_planner_did():
-    slab = geometries.load("dsv4_c4_mla_only__BLHNC")
-    state = {**SLAB, "num_blocks": 16, "span_bytes": 149_760}
-    for block in (3, 15):
-        audit = audit_plan(planner("uniform-page").plan(slab), slab, [block])
-        knob = packed_stride_data(**state, block=block)
-        assert knob.stomped_bytes == audit.stomped_bytes
-        assert knob.overrun_bytes == audit.overrun_bytes
-        assert knob.pad_written_bytes == audit.pad_bytes
-
-
-@given(st.integers(1, 40), st.integers(0, 9), st.integers(1, 5), st.integers(2, 5), st.booleans(), st.floats(0, 1))
-def test_it_flips_exactly_past_page_and_pad(page, pad, layers, num_blocks, last, place):
-    size = {"page_bytes": page, "pad_bytes": pad, "layers": layers, "num_blocks": num_blocks}
-    block = num_blocks - 1 if last else 0
-    stride = layers * (page + pad)
-    span = 1 + int(place * (stride - 1))
-    state = packed_stride_data(**size, block=block, span_bytes=span)
-    harm = state.stomped_bytes + state.overrun_bytes
-    assert harm == damage_bytes(state, span)
-    assert (harm > 0) == (span > page + pad) == ("No:" in state.inequality)
-    assert (state.missed_bytes > 0) == (span < page)
-    assert [flip.value for flip in state.flips] == [page, page + pad]
-    if page + pad < stride:
-        over = packed_stride_data(**size, block=block, span_bytes=page + pad + 1)
-        assert over.stomped_bytes + over.overrun_bytes == 1, "one byte more is one byte of harm"
-
-
-def test_a_span_off_the_knob_is_refused():
-    for span in (0, 149_761):
-        with pytest.raises(SpanOutOfKnobError):
-            packed_stride_data(**SLAB, block=1, span_bytes=span)
-    with pytest.raises(UnknownBlockError):
-        packed_stride_data(**SLAB, block=100, span_bytes=5)
-
-
-def test_its_figure_says_the_rule_and_the_harm():
-    state = packed_stride_data(**SLAB, block=99, span_bytes=149_760)
-    words = packed_stride_figure(state).words
-    assert f"✗  {state.inequality}" in words and "flips here: page + pad = 37,440" in words
-    assert "past the end of the slab" in words and "segment 3 writes" in words
-    assert "overrun 112,320 B" in state.text
+MAKERS = [layout_explorer, probe_explorer, id_race_knob, launch_size_knob]
 
 
 # ---- id race ----
@@ -262,7 +210,7 @@ def test_every_control_is_native_described_and_does_something(make):
     assert explorer.errors == []
 
 
-@pytest.mark.parametrize("make", [packed_stride_knob, id_race_knob, launch_size_knob])
+@pytest.mark.parametrize("make", [id_race_knob, launch_size_knob])
 def test_the_state_as_code_gives_the_same_data(make):
     explorer = make()
     explorer.preset.value = explorer.preset.options[2]
@@ -295,20 +243,20 @@ def test_the_probes_code_gives_the_same_record():
 
 
 def test_a_preset_can_be_chosen_again_after_a_change_of_ones_own():
-    explorer = packed_stride_knob()
+    explorer = id_race_knob()
     second = list(explorer.presets)[1]
     explorer.preset.value = second
     wanted = explorer.view.text
-    explorer.controls["span_bytes"].value = 5
+    explorer.controls["gap_us"].value = 7
     assert explorer.preset.value not in explorer.presets and explorer.view.text != wanted
     explorer.preset.value = second
     assert explorer.view.text == wanted
 
 
 def test_the_picture_the_words_and_the_alternative_move_together():
-    explorer = packed_stride_knob()
+    explorer = id_race_knob()
     before = explorer._picture.value
-    explorer.controls["span_bytes"].value = 37_376
+    explorer.controls["gap_us"].value = 7
     now = explorer._picture.value
     assert now != before
     assert f'alt="{explorer.view.sentence}"' in now and f">{explorer.view.sentence}</div>" in now
