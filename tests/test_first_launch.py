@@ -14,6 +14,7 @@ from kvzero.workbook.first_launch import KERNELS, Work, class_of, compile_for_ho
 from kvzero.workbook.stall_knob import stall_data, stall_knob
 from kvzero.workbook.toy import make_geometry
 from kvzero.zero.kernel import zero_tiles_compiled
+from kvzero.zero.zeroer import BlockZeroer
 
 OLD, FIXED = KERNELS["as of #35219"], KERNELS["as of #49903"]
 
@@ -53,7 +54,7 @@ def test_the_compiler_runs_where_the_rules_say(kernel):
 def test_an_old_warmup_wipes_block_0_and_ours_changes_nothing():
     slab = named.geometry("packed-slab-51288")
     arena = Arena(slab)
-    assert first_launch.interpreted_warmup(plan_segments(slab), arena.storages) == 2
+    BlockZeroer(plan_segments(slab), arena.storages, interpret=True).warmup()
     assert arena.audit([]).ok
     masked_grid.write(masked_grid.plan(slab), arena.storages, [0])
     assert arena.audit([]).stomped_bytes == 149_504

@@ -18,40 +18,39 @@ from triton.compiler import ASTSource
 
 from kvzero.layout.records import Segment
 from kvzero.zero import kernel
-from kvzero.zero.kernel import VALUES, jit_both, tile_table, zero_tiles_compiled, zero_tiles_interpreted
+from kvzero.zero.kernel import VALUES, jit_both, zero_tiles_compiled, zero_tiles_interpreted
+from kvzero.zero.tiles import tile_table
 
 HOPPER = GPUTarget("cuda", 90, 32)
 
 
-def compiled(store_width_bytes: int, ids_per_program: int, ids: int, tile_bytes: int = 4096, lines: bool = False):
+def compiled(store_width_bytes: int, ids_per_program: int, by_value: bool, tile_bytes: int = 4096, lines: bool = False):
     """The kernel compiled for a GPU that need not be here."""
-    signature = {"tiles_ptr": "*i64", "ids_ptr": "*i64", "refused_ptr": "*i64", "started_ptr": "*i64"}
-    signature |= {"num_ids": "i32", "num_blocks": "i64"}
+    signature = {"tiles_ptr": "*i64", "ids_ptr": "*i32", "skipped_ptr": "*i64"}
+    signature |= dict.fromkeys(["num_ids", "num_blocks", "words_per_id", "no_block", "by_strips"], "i32")
     signature |= {f"v{i}": "i64" for i in range(VALUES)}
     step_bytes = tile_bytes if lines else tile_bytes - 128
     constants = {"TILE_BYTES": tile_bytes, "STEP_BYTES": step_bytes, "STORE_WIDTH": store_width_bytes}
-    constants |= {"IDS_PER_PROGRAM": ids_per_program, "IDS": ids}
+    constants |= {"IDS_PER_PROGRAM": ids_per_program, "BY_VALUE": by_value}
     source = ASTSource(zero_tiles_compiled, signature | dict.fromkeys(constants, "constexpr"), constants)
-    return triton.compile(source, target=HOPPER, options=kernel.OPTIONS)
+    return triton.compile(source, target=HOPPER, options={"num_warps": 1, **kernel.NO_FLOATS})
 
 
-@pytest.mark.parametrize("ids", [kernel.IN_ARRAY, kernel.COUNTED, kernel.BY_VALUE])
+@pytest.mark.parametrize("by_value", [True, False])
 @pytest.mark.parametrize("shape", [(1, 4096), (4, 2048), (32, 32)])
 @pytest.mark.parametrize("lines", [True, False])
-def test_aligned_plans_get_16_byte_stores_and_no_other(lines, shape, ids):
+def test_aligned_plans_get_16_byte_stores_and_no_other(lines, shape, by_value):
     ids_per_program, tile_bytes = shape
     if tile_bytes == 32 and not lines:
         pytest.skip("a tile of 32 bytes has no line to step by")
-    ptx = compiled(16, ids_per_program, ids, tile_bytes, lines).asm["ptx"]
+    ptx = compiled(16, ids_per_program, by_value, tile_bytes, lines).asm["ptx"]
     stores = re.findall(r"st\.global\.(\S+)", ptx)
-    bytes_per_thread = ids_per_program * tile_bytes // 32
-    assert set(stores) == {"cs.v4.b32" if bytes_per_thread >= 16 else "cs.v2.b32"}
-    assert len(stores) == max(1, bytes_per_thread // 16)
+    assert set(stores) == {"cs.v4.b32"} and len(stores) == ids_per_program * tile_bytes // 512
 
 
 @pytest.mark.parametrize(("width_bytes", "narrow"), [(8, "b64"), (4, "b32"), (2, "b16"), (1, "b8")])
 def test_odd_plans_get_16_byte_stores_between_their_ends(width_bytes, narrow):
-    stores = re.findall(r"st\.global\.(\S+)", compiled(width_bytes, 1, kernel.IN_ARRAY).asm["ptx"])
+    stores = re.findall(r"st\.global\.(\S+)", compiled(width_bytes, 1, by_value=False).asm["ptx"])
     assert "v4.b32" in stores and set(stores) <= {"v4.b32", "b64", narrow}
 
 
@@ -69,26 +68,6 @@ def _unhinted(address_ptr, words):
     tl.store(tl.load(address_ptr).to(tl.pointer_type(tl.int32)) + word, 0, mask=word < words)
 
 
-def test_a_launch_goes_through_the_public_call_of_a_compiled_kernel(monkeypatch):
-    """`CompiledKernel[grid](...)` serves profilers: both of their hooks are called, with our arguments launched."""
-    binary = compiled(16, 1, kernel.BY_VALUE)
-    monkeypatch.setattr(zero_tiles_compiled, "warmup", lambda *arguments, **options: binary)
-    launches = []
-    binary._run = lambda *arguments: launches.append(arguments)
-    binary.module = binary.function = 1  # as if loaded: there may be no GPU here to load it on
-    monkeypatch.setattr(triton.runtime.driver, "_active", SimpleNamespace(
-        get_current_device=lambda: 0, get_current_stream=lambda device: 77
-    ), raising=False)  # fmt: skip
-    try:
-        constants = (4096, 3968, 16, 1)
-        kernel.Specialization(constants, kernel.BY_VALUE).launch(8, 11, 12, 13, 14, 2, 64, tuple(range(VALUES)))
-    finally:
-        binary.module = None
-    (launch,) = launches
-    arguments = (11, 12, 13, 14, 2, 64, *range(VALUES), *constants, kernel.BY_VALUE)
-    assert launch[:3] == (8, 1, 1) and launch[-len(arguments) :] == arguments
-
-
 @pytest.mark.parametrize("setting", [None, "0", "1"])
 def test_compiled_and_interpreted_whatever_the_environment_says(setting):
     environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
@@ -103,26 +82,26 @@ def test_compiled_and_interpreted_whatever_the_environment_says(setting):
 
 
 @pytest.mark.parametrize("ids_per_program", [1, 4, 32])
-@pytest.mark.parametrize("kind", [kernel.IN_ARRAY, kernel.COUNTED, kernel.BY_VALUE])
-def test_ids_outside_the_pool_are_skipped_and_counted_in_the_kernel(kind, ids_per_program):
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+@pytest.mark.parametrize("no_block", [0, -1])
+@pytest.mark.parametrize("by_strips", [True, False])
+def test_ids_outside_the_pool_are_skipped_and_counted_in_the_kernel(ids_per_program, dtype, no_block, by_strips):
     spans, stride, base, num_blocks = (40, 70), 128, 3, 4
     memory = torch.full((base + num_blocks * stride + 2 * stride,), 7, dtype=torch.uint8)
     segments = [Segment(0, base, stride, spans[0]), Segment(0, base + 50, stride, spans[1])]
     plan = SimpleNamespace(segments=segments, num_blocks=num_blocks)
     addresses = np.full(2, memory.data_ptr(), dtype=np.uint64)
     table = torch.from_numpy(tile_table(plan, addresses, step_bytes=16))
-    # By value, ids are unsigned; elsewhere one below 0 must be refused as well.
-    ids = [3, num_blocks, 0, 2**31 - 1 if kind == kernel.BY_VALUE else -1, num_blocks + 1]
-    array = torch.tensor([len(ids) - 1, *ids] if kind == kernel.COUNTED else ids)
-    values = np.zeros(2 * VALUES, dtype=np.int32)
-    values[: len(ids)] = ids
-    refused, started = torch.zeros(2, 1, dtype=torch.int64)
-    zero_tiles_interpreted[(len(table) * -(-len(ids) // ids_per_program),)](
-        table, array, refused, started, len(ids), num_blocks, *values.view(np.int64).tolist(),
-        TILE_BYTES=32, STEP_BYTES=16, STORE_WIDTH=1, IDS_PER_PROGRAM=ids_per_program, IDS=kind,
+    ids = torch.tensor([3, num_blocks, 0, -1, num_blocks + 1, -(2**31), 2**31 - 1], dtype=dtype)
+    # In 64 bits, an id whose lower half lies in the pool.
+    ids = torch.cat([ids, torch.tensor([(1 << 32) + 1])]) if dtype == torch.int64 else ids
+    skipped = torch.zeros(1, dtype=torch.int64)
+    batches = -(-len(ids) // ids_per_program)
+    zero_tiles_interpreted[(len(table) * batches,) if by_strips else (len(table), batches)](
+        table, ids.view(torch.int32), skipped, len(ids), num_blocks, ids.element_size() // 4, no_block, int(by_strips),
+        *[0] * VALUES, TILE_BYTES=32, STEP_BYTES=16, STORE_WIDTH=1, IDS_PER_PROGRAM=ids_per_program, BY_VALUE=False,
     )  # fmt: skip
-    # The count leaves out the last id; it does not reach the kernel.
-    assert refused[0] == (2 if kind == kernel.COUNTED else 3) and started[0] == 1
+    assert int(skipped[0]) == len(ids) - 2 - (no_block == -1)
     want = torch.full_like(memory, 7)
     for block in 0, 3:
         for segment in segments:

@@ -49,7 +49,7 @@ def test_the_launch_is_what_the_interpreter_runs():
         )
         assert PLANNERS[era].launch(plan, 1).programs == expected
     plan = plan_segments(pool)
-    zeroer = BlockZeroer(plan, arena.storages, tile_bytes=4_096)
+    zeroer = BlockZeroer(plan, arena.storages, tile_bytes=4_096, interpret=True)
     assert (
         programs_run(KERNELS["kvzero"], lambda: zeroer.zero([1, 2]))
         == launch_for(plan, 2, tile_bytes=4_096).programs

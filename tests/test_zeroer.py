@@ -25,6 +25,7 @@ from kvzero.errors import (
     IdTypeError,
     KvzeroError,
     PlanMismatchError,
+    PoolTooLargeError,
     StorageAliasError,
     StorageDeviceError,
     StorageMissingError,
@@ -155,7 +156,8 @@ def test_a_bad_id_is_refused_before_anything_is_written(ids, block_id):
 
 @pytest.mark.parametrize(
     "ids",
-    [[1.0], [True], [0, False], ["1"], "12", b"1", 3, None, [None], np.array([1.0]), np.array([True]), np.array(3),
+    [[1.0], [True], [0, False], [3, True], [2] * 99 + [True], [2] * 99 + [3.0],
+     ["1"], "12", b"1", 3, None, [None], np.array([1.0]), np.array([True]), np.array(3),
      np.array([[1]]), torch.tensor([1.5]), torch.tensor([[1]]), torch.tensor([True]), {1, 2},
      np.array([1.5], dtype=object), np.array([True], dtype=object), np.array([1, None], dtype=object),
      torch.ones(1, dtype=torch.bfloat16), torch.ones(1, dtype=torch.int64, device="meta"),
@@ -273,7 +275,7 @@ def test_any_view_stands_for_its_whole_storage():
 def test_a_resized_storage_is_noticed_by_check_and_warmup():
     geometry = slab(8, (64,), 64, 0)
     memory = dirty(geometry)
-    zeroer = BlockZeroer(plan_segments(geometry), memory)
+    zeroer = BlockZeroer(plan_segments(geometry), memory, interpret=True)  # NumPy would forbid torch to resize
     zeroer.check()
     untyped = memory["slab"].untyped_storage()
     nbytes = untyped.nbytes()
@@ -325,6 +327,24 @@ def test_a_call_is_split_where_a_launch_is_too_small(monkeypatch):
     assert_zeroed(geometry, memory, [0, 2, 5])
 
 
+def test_more_ids_than_arguments_hold_are_zeroed_in_parts():
+    geometry = slab(150, (5,), 7, 3)
+    memory = dirty(geometry)
+    ids = list(range(0, 150, 2)) + [1] * 90
+    BlockZeroer(plan_segments(geometry), memory, interpret=True).zero(ids)
+    assert_zeroed(geometry, memory, {*ids})
+
+
+def test_a_pool_that_32_bit_ids_cannot_name_is_refused():
+    layers = [{"name": "a", "storage": 0, "byte_offset": 0, "shape": [2**31, 1], "stride": [1, 1], "itemsize": 1,
+               "block_dim": 0}]  # fmt: skip
+    geometry = CacheGeometry.from_dict(
+        {"name": "wide", "num_blocks": 2**31, "storages": [{"id": 0, "nbytes": 2**31}], "layers": layers}
+    )
+    with pytest.raises(PoolTooLargeError):
+        BlockZeroer(plan_segments(geometry), {0: torch.empty(2**31, dtype=torch.uint8)})
+
+
 def test_far_blocks_past_4_gib_and_2_to_the_31_words():
     stride_bytes, num_blocks = 1 << 20, 9_300  # 9.75 GB, of which only the pages touched become real
     geometry = slab(num_blocks, (4_096,), stride_bytes, 0)
@@ -347,7 +367,11 @@ def test_ids_as_arguments_arrive_as_they_are(ids):
     assert not any(values[(len(ids) + 1) // 2 :])
 
 
-@given(st.lists(st.integers(-3, 2**70), max_size=100), st.sampled_from([1, 8, 2**31]))
+@given(
+    st.lists(st.integers(-1, 9), max_size=100)
+    | st.lists(st.integers(0, 2**31) | st.integers(-(2**65), 2**65), max_size=100),
+    st.sampled_from([1, 2, 8, 10, 2**31 - 1]),
+)
 def test_ids_inside_the_pool_pass_and_others_are_refused(ids, num_blocks):
     plan = replace(plan_segments(slab()), num_blocks=num_blocks)
     for given_ids in ids, tuple(ids), np.array(ids, dtype=object):

@@ -17,10 +17,8 @@ from kvzero.errors import KvzeroError
 from kvzero.history import PLANNERS, engine, parts
 from kvzero.layout.geometry import CacheGeometry
 from kvzero.plan.planner import plan_segments
-from kvzero.zero.backends import tiles_of
-from kvzero.zero.kernel import IN_ARRAY, NO_VALUES, OPTIONS, zero_tiles_compiled
-from kvzero.zero.memory import BoundStorages
-from kvzero.zero.tiles import launch_for
+from kvzero.zero.kernel import NO_FLOATS, VALUES, zero_tiles_compiled
+from kvzero.zero.tiles import grid_for, launch_for, tile_table, tiling_for
 from kvzero.zero.zeroer import BlockZeroer
 
 from .sets import BenchSet, Pool, all_sets, layers_apart, slabs
@@ -219,23 +217,36 @@ def measure_host() -> list[dict]:
     return [_measure_calls(pool, num_ids) for pool in (one_storage, many_storages) for num_ids in ID_COUNTS]
 
 
+def _ordinary_launch(plan, pool: Pool) -> Callable[[torch.Tensor], object]:
+    """Our kernel for ids on the GPU, launched by `kernel[grid](...)`, which looks for the specialization each time."""
+    addresses = np.array([pool.storages[each.storage].data_ptr() for each in plan.segments], dtype=np.uint64)
+    tiling = tiling_for(plan, addresses=int(np.bitwise_or.reduce(addresses)))
+    table = torch.from_numpy(tile_table(plan, addresses, tiling.step_bytes)).cuda()
+    skipped = torch.zeros(1, dtype=torch.int64, device="cuda")
+    constants = tiling.tile_bytes, tiling.step_bytes, plan.alignment_bytes, tiling.ids_per_program, False
+
+    def launch(ids: torch.Tensor) -> None:
+        num_ids = len(ids)
+        grid, by_strips = grid_for(len(table), num_ids, tiling.ids_per_program, num_ids * plan.bytes_per_block)
+        zero_tiles_compiled[grid](
+            table, ids.view(torch.int32), skipped, num_ids, plan.num_blocks, 2, 0, int(by_strips),
+            *[0] * VALUES, *constants, num_warps=1, **NO_FLOATS,
+        )  # fmt: skip
+
+    return launch
+
+
 def _measure_calls(geometry: CacheGeometry, num_ids: int) -> dict:
     pool = Pool(geometry, "cuda")
     plan = plan_segments(geometry)
     zeroer = BlockZeroer(plan, pool.storages)
     zeroer.warmup()
-    table, constants = tiles_of(plan, BoundStorages(plan.storages, pool.storages), None, None)
-    table, counters = torch.from_numpy(table).cuda(), torch.zeros(2, 1, dtype=torch.int64, device="cuda")
-    programs = len(table) * -(-num_ids // constants[3])
+    launch = _ordinary_launch(plan, pool)
     as_list = np.random.default_rng(num_ids).permutation(geometry.num_blocks)[:num_ids].tolist()
     as_array, on_gpu = np.array(as_list), torch.tensor(as_list, device="cuda")
 
     def fresh() -> None:
-        ids = torch.tensor(as_list, dtype=torch.int64, pin_memory=True).to("cuda", non_blocking=True)
-        zero_tiles_compiled[(programs,)](
-            table, ids, *counters, num_ids, plan.num_blocks, *NO_VALUES, *constants, IN_ARRAY,
-            **OPTIONS,
-        )  # fmt: skip
+        launch(torch.tensor(as_list, dtype=torch.int64, pin_memory=True).to("cuda", non_blocking=True))
 
     calls = {
         FRESH: fresh,

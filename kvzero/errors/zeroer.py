@@ -35,6 +35,16 @@ class PlanMismatchError(KvzeroError):
     )
 
 
+class PoolTooLargeError(KvzeroError):
+    """A block id fits into 32 bits, as the kernel reads it."""
+
+    rule = "pool-too-large"
+    template = (
+        "the plan {name!r} has {num_blocks:,} blocks, but a zeroer takes at most {limit_blocks:,}. "
+        "Divide the pool, or use larger blocks."
+    )
+
+
 class StorageMissingError(KvzeroError):
     """Every storage of the plan is given as memory."""
 

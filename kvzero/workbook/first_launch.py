@@ -20,9 +20,7 @@ from triton.compiler import ASTSource
 from kvzero.history import parts
 from kvzero.history.uniform_page import zero_uniform
 from kvzero.plan.planner import Plan
-from kvzero.zero.backends import InterpretedBackend
-from kvzero.zero.kernel import BY_VALUE, COUNTED, IN_ARRAY, NO_FLOATS, VALUES, jit_both, zero_tiles_interpreted
-from kvzero.zero.memory import BoundStorages
+from kvzero.zero.kernel import NO_FLOATS, jit_both
 
 from .figures.timeline import Event
 
@@ -165,27 +163,6 @@ def launch(kernel, plan: Plan, storages: Mapping, block_ids: Sequence[int], firs
     page_words, chunk_words = plan.segments[0].span_bytes // parts.WORD_BYTES, parts.common_chunk_words(plan)
     programs = len(block_ids) * len(plan.segments) * (page_words // chunk_words)
     kernel[(programs,)](addresses, ids, len(block_ids), len(plan.segments), page_words, chunk_words, **NO_FLOATS)
-
-
-def interpreted_warmup(plan: Plan, storages: Mapping) -> int:
-    """The launches that kvzero's warm-up makes on a GPU, through the interpreter on a CPU.
-
-    Args:
-        plan: a proven plan.
-        storages: storage id to a uint8 tensor on the CPU.
-
-    Returns:
-        How many ids the kernel refused: one for each launch that carries the id -1; a launch of 0 ids carries none.
-    """
-    backend = InterpretedBackend(plan, BoundStorages(plan.storages, storages), None)
-    refused, started = torch.zeros(2, 1, dtype=torch.int64)
-    for kind in IN_ARRAY, COUNTED, BY_VALUE:
-        ids = torch.full((2,), 0 if kind == COUNTED else -1, dtype=torch.int64)
-        zero_tiles_interpreted[(1,)](
-            torch.from_numpy(backend.table), ids, refused, started, 1, plan.num_blocks, *[-1] * VALUES,
-            *backend.constants, kind,
-        )  # fmt: skip
-    return int(refused[0])
 
 
 @dataclass(frozen=True)

@@ -101,7 +101,7 @@ class ByValue:
 
 
 class SectionRing:
-    """A model of `kvzero.zero.idring.IdRing`, by which kvzero sends many ids: slots in sections, guarded by events.
+    """A ring that waits: slots in sections, guarded by events; kvzero used one before it copied from pageable memory.
 
     Args:
         stream: the modelled stream.

@@ -24,7 +24,7 @@ from kvzero.bench.sets import all_sets
 from kvzero.errors import KvzeroError
 from kvzero.history import masked_grid, page_per_segment, parts
 from kvzero.plan.planner import Plan
-from kvzero.zero.kernel import IN_ARRAY, NO_FLOATS, VALUES, zero_tiles_compiled
+from kvzero.zero.kernel import NO_FLOATS, VALUES, zero_tiles_compiled
 from kvzero.zero.tiles import TILE_BYTES
 
 from . import recorded
@@ -171,8 +171,8 @@ def store_widths(planner: str, plan: Plan) -> dict[int, int]:
 def _compile(planner: str, plan: Plan):
     if planner == "kvzero":
         kernel, warps = zero_tiles_compiled, 1  # the width does not depend on it
-        types = ["*i64"] * 4 + ["i32", "i64"] + ["i64"] * VALUES
-        constants = [TILE_BYTES, TILE_BYTES, 16, 1, IN_ARRAY]
+        types = ["*i64", "*i32", "*i64"] + ["i32"] * 5 + ["i64"] * VALUES
+        constants = [TILE_BYTES, TILE_BYTES, 16, 1, False]
     elif planner == masked_grid.NAME:
         kernel, warps = masked_grid._compiled, 4
         types, constants = ["*i64"] * 4, [masked_grid.CHUNK_WORDS]
@@ -185,6 +185,6 @@ def _compile(planner: str, plan: Plan):
     signature = dict(zip(names, types + ["constexpr"] * len(constants), strict=True))
     values = dict(zip(names[len(types) :], constants, strict=True))
     # Arrays from torch start at multiples of 16 bytes, and Triton tells the compiler so.
-    aligned = {(index,): [["tt.divisibility", 16]] for index, kind in enumerate(types) if kind == "*i64"}
+    aligned = {(index,): [["tt.divisibility", 16]] for index, kind in enumerate(types) if kind.startswith("*")}
     source = ASTSource(kernel, signature, values, aligned)
     return triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": warps, **NO_FLOATS})

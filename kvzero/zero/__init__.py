@@ -1,4 +1,4 @@
-"""Clearing a plan's bytes: `zeroer` is what users call; `backends` launch, `tiles` and `kernel` do the writing.
+"""Clearing a plan's bytes: `zeroer` is what users call; `backends` carry a plan out, `tiles` and `kernel` write.
 
-`ids` checks block ids, `idring` carries many of them to the GPU, `memory` binds storages to addresses.
+`ids` checks block ids and holds those that change between replays of a graph, `memory` binds storages to addresses.
 """

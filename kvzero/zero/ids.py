@@ -1,4 +1,4 @@
-"""Block ids on the host: any integer sequence, checked before anything is written."""
+"""Block ids: one check for every kind of host ids, and ids that change between replays of a graph."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from kvzero.errors import IdOutOfRangeError, IdTypeError
+from kvzero.errors import IdOutOfRangeError, IdTypeError, NumIdsError, ReplayRoomError
+from kvzero.layout.records import is_integer
 from kvzero.zero.kernel import MOST_BY_VALUE, VALUES
 
 HostIds = Sequence[int] | np.ndarray | torch.Tensor
 
+# A free place in `ReplayableIds`; no block has this id.
+NO_BLOCK = -1
 # For each number of ids: that many 32-bit integers, padded to the kernel's arguments.
-_PACKERS = [struct.Struct(f"{num_ids}I{4 * (MOST_BY_VALUE - num_ids)}x") for num_ids in range(MOST_BY_VALUE + 1)]
-_ARGUMENTS = struct.Struct(f"{VALUES}q")
+_packers = [struct.Struct(f"{num_ids}I{4 * (MOST_BY_VALUE - num_ids)}x") for num_ids in range(MOST_BY_VALUE + 1)]
+_arguments = struct.Struct(f"{VALUES}q")
 
 
 def checked_ids(block_ids: HostIds, plan) -> list[int] | np.ndarray:
@@ -24,11 +27,11 @@ def checked_ids(block_ids: HostIds, plan) -> list[int] | np.ndarray:
     Args:
         block_ids: a list or other sequence of integers, a NumPy array, or a CPU tensor, of shape (ids,) and any
             integer type.
-        plan: gives the pool's number of blocks, and the segment that an error names.
+        plan: gives the pool's number of blocks, at most 2**31 - 1, and the segment that an error names.
 
     Returns:
-        The ids: a short list of Python integers as it was given, anything else as an int64 array of shape (ids,) that
-        may share memory with what was given.
+        The ids, sharing no memory with what was given: a list if that was a short one, else an int32 array of shape
+        (ids,).
 
     Raises:
         IdTypeError: not one-dimensional, or holds anything but integers; bools and floats are refused.
@@ -39,15 +42,34 @@ def checked_ids(block_ids: HostIds, plan) -> list[int] | np.ndarray:
         >>> checked_ids((3, 1), SimpleNamespace(num_blocks=4)).tolist()
         [3, 1]
     """
-    if type(block_ids) is list and len(block_ids) <= MOST_BY_VALUE and set(map(type, block_ids)) == {int}:
-        # The common call of an engine, for which NumPy would take longer than the launch.
-        if min(block_ids) >= 0 and max(block_ids) < plan.num_blocks:
-            return block_ids
-    array = _integers(block_ids)
-    if array.size and (array.min() < 0 or array.max() >= plan.num_blocks):
-        outside = (array < 0) | (array >= plan.num_blocks)
-        raise out_of_range(int(array[outside.argmax()]), plan)
-    return np.ascontiguousarray(array, dtype=np.int64)
+    # Lists, the common call of an engine, are checked in a few passes of C; what does not pass is looked at below.
+    if type(block_ids) is list:
+        ids = _checked_list(block_ids, plan.num_blocks)
+        if ids is not None:
+            return ids
+    ids = _integers(block_ids)
+    if ids.size and (ids.min() < 0 or ids.max() >= plan.num_blocks):
+        outside = (ids < 0) | (ids >= plan.num_blocks)
+        raise _out_of_range(int(ids[outside.argmax()]), plan)
+    return ids.astype(np.int32)
+
+
+def _checked_list(block_ids: list, num_blocks: int) -> list[int] | np.ndarray | None:
+    if len(block_ids) <= MOST_BY_VALUE:  # for which NumPy would take longer than the launch
+        ids = block_ids.copy()
+        if set(map(type, ids)) == {int} and min(ids) >= 0 and max(ids) < num_blocks:
+            return ids
+        return None
+    ids = np.empty(len(block_ids), dtype=np.uint32)
+    try:
+        struct.pack_into(f"{len(block_ids)}I", ids, 0, *block_ids)
+    except struct.error:  # an item that is no integer, or lies outside 32 bits
+        return None
+    # Bools are packed, too, as 0 and 1.
+    for place in np.flatnonzero(ids < 2).tolist():
+        if type(block_ids[place]) is not int:
+            return None
+    return ids.view(np.int32) if ids.max() < num_blocks else None
 
 
 def _integers(block_ids: HostIds) -> np.ndarray:
@@ -78,12 +100,11 @@ def _array(block_ids: Sequence[int]) -> np.ndarray:
             raise IdTypeError(given=f"a {name} that holds a {kind.__name__}")
     try:
         return np.array(block_ids, dtype=np.int64)
-    except OverflowError:  # an id beyond 64 bits, refused later as any other outside the pool
+    except OverflowError:  # an id beyond 64 bits, refused by the caller as any other outside the pool
         return np.array(block_ids, dtype=object)
 
 
-def out_of_range(block_id: int, plan) -> IdOutOfRangeError:
-    """The error for one id, naming the segment that it would miss."""
+def _out_of_range(block_id: int, plan) -> IdOutOfRangeError:
     segment = plan.segments[0]
     return IdOutOfRangeError(
         block_id=block_id,
@@ -95,11 +116,11 @@ def out_of_range(block_id: int, plan) -> IdOutOfRangeError:
     )
 
 
-def argument_values(block_ids: Sequence[int]) -> tuple[int, ...]:
-    """Pack up to `MOST_BY_VALUE` checked ids into the kernel's arguments, two to a number.
+def argument_values(ids: Sequence[int]) -> tuple[int, ...]:
+    """Pack checked ids into the kernel's arguments, two to a number.
 
     Args:
-        block_ids: ids from 0 to 2**32 - 1.
+        ids: up to `MOST_BY_VALUE` of them.
 
     Returns:
         `VALUES` integers.
@@ -108,4 +129,51 @@ def argument_values(block_ids: Sequence[int]) -> tuple[int, ...]:
         >>> [f"{pair:x}" for pair in argument_values([1, 2, 3])[:3]]
         ['200000001', '3', '0']
     """
-    return _ARGUMENTS.unpack(_PACKERS[len(block_ids)].pack(*block_ids))
+    return _arguments.unpack(_packers[len(ids)].pack(*ids))
+
+
+class ReplayableIds:
+    """Block ids in GPU memory that change, in value and number, between replays of a graph.
+
+    Made by `BlockZeroer.replayable_ids`.
+
+    Args:
+        device: the GPU.
+        plan: the plan whose pool the ids are of.
+        max_ids: most ids it holds; a captured call has programs for that many.
+
+    Raises:
+        NumIdsError: `max_ids` is not a whole number, 0 or more.
+
+    Example (needs a GPU):
+        ids = zeroer.replayable_ids(64)
+        with torch.cuda.graph(graph):
+            zeroer.zero(ids)
+        ids.set([5, 9])
+        graph.replay()
+    """
+
+    def __init__(self, device: torch.device, plan, max_ids: int) -> None:
+        if not is_integer(max_ids) or max_ids < 0:
+            raise NumIdsError(num_ids=max_ids)
+        self.max_ids = int(max_ids)
+        self.buffer = torch.full((self.max_ids,), NO_BLOCK, dtype=torch.int32, device=device)
+        self._plan = plan
+
+    def set(self, block_ids: HostIds) -> None:
+        """Replace the ids and their number, in the order of the current stream, outside any capture.
+
+        Args:
+            block_ids: ids on the host, as for `BlockZeroer.zero`; at most `max_ids`.
+
+        Raises:
+            IdOutOfRangeError, IdTypeError: as `BlockZeroer.zero`.
+            ReplayRoomError: more than `max_ids`.
+        """
+        ids = checked_ids(block_ids, self._plan)
+        if len(ids) > self.max_ids:
+            raise ReplayRoomError(num_ids=len(ids), max_ids=self.max_ids)
+        padded = np.full(self.max_ids, NO_BLOCK, dtype=np.int32)
+        padded[: len(ids)] = ids
+        # Pageable memory: the driver has read it when this returns.
+        self.buffer.copy_(torch.from_numpy(padded), non_blocking=True)

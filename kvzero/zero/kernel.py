@@ -1,4 +1,4 @@
-"""The zeroing kernel: one Triton source, compiled for a GPU, and run by Triton's interpreter for tests and lessons.
+"""The zeroing kernel: one Triton source, compiled for a GPU, or run by Triton's interpreter for tests and lessons.
 
 Annotations are evaluated here (no ``from __future__``): Triton reads them.
 """
@@ -7,14 +7,10 @@ import os
 import threading
 from collections.abc import Callable
 
-import numpy as np
-import torch
 import triton
 import triton.language as tl
 
-from kvzero.zero.tiles import ENDS, NBYTES, OFFSET, SEGMENT, strips, tile_rows
-
-# Triton 3.9 warns at the first compilation unless float fusion is chosen explicitly; this kernel adds no floats.
+# Triton 3.9 warns at the first compilation unless float fusion is chosen explicitly; no kernel here adds floats.
 NO_FLOATS = {"enable_fp_fusion": False}
 
 
@@ -50,8 +46,8 @@ def jit_both(function, **options):
 class _OneAtATime:
     """An interpreted kernel that one thread runs at a time.
 
-    The interpreter stores the current program id in globals and patches `triton.language` for the whole process
-    while it runs, so another thread must not compile a Triton kernel meanwhile.
+    The interpreter keeps the current program id in globals and patches `triton.language` for the whole process
+    while it runs, so no other thread may compile a Triton kernel meanwhile.
     """
 
     _lock = threading.Lock()
@@ -67,23 +63,23 @@ class _OneAtATime:
         return launch
 
 
-# Where a launch finds its block ids: in an array; in an array after their number; in its own arguments.
-IN_ARRAY, COUNTED, BY_VALUE = range(3)
-# Two 32-bit ids to an argument.
+# Ids that travel as kernel arguments, two 32-bit ids to an argument.
 VALUES = 32
 MOST_BY_VALUE = 2 * VALUES
-NO_VALUES = (0,) * VALUES
-OPTIONS = {"num_warps": 1, **NO_FLOATS}
+# Up to here a program reads four arguments only, and its id costs it next to nothing.
+FEW_BY_VALUE = 8
 
 
 # fmt: off
 def _zero_tiles(
-    tiles_ptr,  # *int64 (num_tiles, 4), see `tile_table`
-    ids_ptr,  # *int64 (num_ids,), or (1 + num_ids,) with their number first if IDS is COUNTED
-    refused_ptr,  # *int64 (1,): grows by the number of ids outside the pool
-    started_ptr,  # *int64 (1,): grows by 1 once the launch has started
-    num_ids: tl.int32, num_blocks: tl.int64,
-    # Up to 64 ids, two to an argument, if IDS is BY_VALUE.
+    tiles_ptr,  # *int64 (tiles, 4), see `tile_table`
+    ids_ptr,  # *int32, one or two words to an id, the lower one first
+    skipped_ptr,  # *int64 (1,): grows by the number of ids outside the pool
+    num_ids: tl.int32,
+    num_blocks: tl.int32,
+    words_per_id: tl.int32,  # 1 or 2
+    no_block: tl.int32,  # an id outside the pool that is not counted: a free place in `ReplayableIds`
+    by_strips: tl.int32,  # the order of the programs, see below
     v0: tl.int64, v1: tl.int64, v2: tl.int64, v3: tl.int64, v4: tl.int64, v5: tl.int64, v6: tl.int64, v7: tl.int64,
     v8: tl.int64, v9: tl.int64, v10: tl.int64, v11: tl.int64, v12: tl.int64, v13: tl.int64, v14: tl.int64,
     v15: tl.int64, v16: tl.int64, v17: tl.int64, v18: tl.int64, v19: tl.int64, v20: tl.int64, v21: tl.int64,
@@ -93,29 +89,29 @@ def _zero_tiles(
     STEP_BYTES: tl.constexpr,  # from one cut of a segment to the next: a tile, or a line less
     STORE_WIDTH: tl.constexpr,  # bytes: divides every address, stride and length
     IDS_PER_PROGRAM: tl.constexpr,
-    IDS: tl.constexpr,  # IN_ARRAY, COUNTED or BY_VALUE, as plain numbers
+    BY_VALUE: tl.constexpr,  # the ids are v0 to v31, two to a number, and all of them lie in the pool
 ):
     # fmt: on
-    """Zero one tile of IDS_PER_PROGRAM blocks; the grid has one program for each tile and batch of ids.
+    """Zero one tile of IDS_PER_PROGRAM blocks.
 
-    Every address, stride and length in the table is in bytes. A block id outside [0, num_blocks) writes nothing and
-    is counted.
+    Addresses, strides and lengths in the table are in bytes. An id outside the pool writes nothing and is counted.
     """
-    program = tl.program_id(0)
-    batches = (num_ids + (IDS_PER_PROGRAM - 1)) // IDS_PER_PROGRAM
-    if num_ids <= 64:
-        # A few ids: tile by tile, so that the tile is found without reading anything first.
-        row = program // batches
-        batch = program - batches * row
+    if by_strips == 0:
+        # Grid (tiles, batches of ids): nothing has to be read before the program knows its tile.
+        row = tl.program_id(0)
+        batch = tl.program_id(1)
     else:
-        # Many ids: strip by strip (`tile_table`) and within a strip batch by batch, so that programs that run at the
-        # same time write neighbouring memory. Every row of a strip holds the strip's first row and number of rows.
+        # Grid (tiles * batches,), strip by strip (`tiles.strips`) and in a strip batch by batch, so that programs
+        # that run at the same time write neighbouring memory: 1 to 3 % for calls of gigabytes. Every row of a strip
+        # holds the strip's first row and number of rows.
+        program = tl.program_id(0)
+        batches = (num_ids + (IDS_PER_PROGRAM - 1)) // IDS_PER_PROGRAM
         strip = tl.load(tiles_ptr + (program // batches).to(tl.int64) * 4 + 3)
         count = (strip >> 32).to(tl.int32)
         first = (strip & 0x7FFFFFFF).to(tl.int32)
         local = program - batches * first
+        row = first + local % count
         batch = local // count
-        row = first + local - batch * count
     row_ptr = tiles_ptr + row.to(tl.int64) * 4
     start = tl.load(row_ptr)
     stride = tl.load(row_ptr + 1)
@@ -126,31 +122,33 @@ def _zero_tiles(
     # From here on what depends on an id has shape (IDS_PER_PROGRAM, 1).
     which = batch * IDS_PER_PROGRAM + tl.arange(0, IDS_PER_PROGRAM)[:, None]
     live = which < num_ids
-    if IDS == 2:
-        values = (
-            v0, v1, v2, v3, v4, v5, v6, v7, v8, v9, v10, v11, v12, v13, v14, v15,
-            v16, v17, v18, v19, v20, v21, v22, v23, v24, v25, v26, v27, v28, v29, v30, v31,
-        )  # fmt: skip
-        # Every thread selects its id, which takes as long as its stores, so a few ids are selected among few arguments.
-        pair = tl.where(which < 2, v0, v1)
-        if num_ids > 4:
-            for k in tl.static_range(2, 4):
-                pair = tl.where(which // 2 == k, values[k], pair)
-        if num_ids > 8:
-            for k in tl.static_range(4, 8):
-                pair = tl.where(which // 2 == k, values[k], pair)
-        if num_ids > 16:
-            for k in tl.static_range(8, 32):
-                pair = tl.where(which // 2 == k, values[k], pair)
+    if BY_VALUE:
+        # A tree of selections, five deep. Reading the arguments after the first four costs a fetch.
+        place = which // 2
+        one, two, four = (place & 1) != 0, (place & 2) != 0, (place & 4) != 0
+        eight, sixteen = (place & 8) != 0, (place & 16) != 0
+        pair = tl.where(two, tl.where(one, v3, v2), tl.where(one, v1, v0))
+        if num_ids > 8:  # FEW_BY_VALUE
+            p1 = tl.where(two, tl.where(one, v7, v6), tl.where(one, v5, v4))
+            p2 = tl.where(two, tl.where(one, v11, v10), tl.where(one, v9, v8))
+            p3 = tl.where(two, tl.where(one, v15, v14), tl.where(one, v13, v12))
+            p4 = tl.where(two, tl.where(one, v19, v18), tl.where(one, v17, v16))
+            p5 = tl.where(two, tl.where(one, v23, v22), tl.where(one, v21, v20))
+            p6 = tl.where(two, tl.where(one, v27, v26), tl.where(one, v25, v24))
+            p7 = tl.where(two, tl.where(one, v31, v30), tl.where(one, v29, v28))
+            low = tl.where(eight, tl.where(four, p3, p2), tl.where(four, p1, pair))
+            high = tl.where(eight, tl.where(four, p7, p6), tl.where(four, p5, p4))
+            pair = tl.where(sixteen, high, low)
         block = (pair >> ((which % 2) * 32).to(tl.int64)) & 0xFFFFFFFF
-    elif IDS == 1:
-        live = live & (which < tl.load(ids_ptr))
-        block = tl.load(ids_ptr + 1 + which, mask=live, other=0).to(tl.int64)
+        writes = live
     else:
-        block = tl.load(ids_ptr + which, mask=live, other=0).to(tl.int64)
-    # A mask and no branch: the compiler would move the other loads behind it.
-    in_pool = (block >= 0) & (block < num_blocks)
-    writes = in_pool & live
+        id_ptr = ids_ptr + which.to(tl.int64) * words_per_id
+        low_word = tl.load(id_ptr, mask=live, other=0)
+        high_word = tl.load(id_ptr + (words_per_id - 1), mask=live, other=0)
+        # A mask and no branch: the compiler would move the other loads behind it.
+        in_pool = (low_word >= 0) & (low_word < num_blocks) & (high_word * (words_per_id - 1) == 0)
+        block = low_word.to(tl.int64)
+        writes = in_pool & live
     start += block * stride
     end = start + nbytes
     if STEP_BYTES == TILE_BYTES:
@@ -170,7 +168,7 @@ def _zero_tiles(
     word_ptr = tl.multiple_of(body.to(tl.pointer_type(tl.int32)) + word, [1, 16])
     mask = writes & (word // 4 >= skip) & (word // 4 < stop)
     if STORE_WIDTH == 16:
-        # Zeros that nobody reads soon need not stay in the cache: 1 to 2 % on an H200. Where narrow stores fill
+        # Zeros that no_block reads soon need not stay in the cache: 1 to 2 % on an H200. Where narrow stores fill
         # up half-written sectors it costs as much.
         tl.store(word_ptr, 0, mask=mask, cache_modifier=".cs")
     else:
@@ -191,97 +189,17 @@ def _zero_tiles(
                 tl.store(address.to(tl.pointer_type(tl.int16)), 0, mask=inside)
             else:
                 tl.store(address.to(tl.pointer_type(tl.int8)), 0, mask=inside)
-    if row == 0:
-        refused = live & (in_pool == 0)
-        tl.atomic_add(refused_ptr + which * 0, 1, mask=refused, sem="relaxed", scope="sys")
-    if program == 0:
-        tl.atomic_add(started_ptr, 1, sem="relaxed", scope="sys")
+    if BY_VALUE == 0:
+        if row == 0:
+            skipped = live & (in_pool == 0) & (low_word != no_block)
+            tl.atomic_add(skipped_ptr + which * 0, 1, mask=skipped, sem="relaxed", scope="sys")
 
 
-# No number may cause another compilation: neither the ids nor how many there are.
+# Nothing here may compile again because a number changed: not the ids, not how many there are.
 zero_tiles_compiled, zero_tiles_interpreted = jit_both(
     _zero_tiles,
-    do_not_specialize=["num_ids", "num_blocks", *(f"v{i}" for i in range(VALUES))],
-    do_not_specialize_on_alignment=["tiles_ptr", "ids_ptr", "refused_ptr", "started_ptr"],
+    do_not_specialize=[
+        "num_ids", "num_blocks", "words_per_id", "no_block", "by_strips", *(f"v{i}" for i in range(VALUES))
+    ],  # fmt: skip
+    do_not_specialize_on_alignment=["tiles_ptr", "ids_ptr", "skipped_ptr"],
 )
-
-
-def tile_table(plan, addresses, step_bytes: int) -> np.ndarray:
-    """The kernel's table: one row for each tile of a block, strip by strip (`strips`).
-
-    Args:
-        plan: the plan.
-        addresses: address of each segment's storage, uint64, shape (segments,).
-        step_bytes: distance between the cuts of a segment.
-
-    Returns:
-        int64, shape (tiles, 4): address of the tile in block 0, block stride, bytes of the tile above the two
-        HEAD/TAIL bits, and the first row of its strip with (from bit 32) the strip's number of rows.
-    """
-    rows = tile_rows(plan, step_bytes)
-    strip = strips(plan)[rows[:, SEGMENT]]
-    by_strip = np.argsort(strip, kind="stable")
-    rows, strip = rows[by_strip], strip[by_strip]
-    segment = rows[:, SEGMENT]
-    # Signed, since the kernel adds signed numbers; bit 63 may be set on some devices (#37197).
-    starts = addresses.view(np.int64) + np.array([each.base_bytes for each in plan.segments], dtype=np.int64)
-    strides = np.array([each.block_stride_bytes for each in plan.segments], dtype=np.int64)
-    counts = np.bincount(strip)
-    firsts = np.cumsum(counts) - counts
-    nbytes_and_ends = rows[:, NBYTES] << 2 | rows[:, ENDS]
-    places = (firsts | counts << 32)[strip]
-    return np.stack([starts[segment] + rows[:, OFFSET], strides[segment], nbytes_and_ends, places], axis=1)
-
-
-class Specialization:
-    """The kernel compiled for one set of constants, on the current GPU.
-
-    Args:
-        constants: TILE_BYTES, STEP_BYTES, STORE_WIDTH and IDS_PER_PROGRAM of the kernel.
-        ids: IN_ARRAY, COUNTED or BY_VALUE.
-    """
-
-    def __init__(self, constants: tuple[int, int, int, int], ids: int) -> None:
-        self._constants = (*constants, ids)
-        arrays = (torch.int64,) * 4
-        self._compiled = zero_tiles_compiled.warmup(
-            *arrays, 1, 1, *NO_VALUES, *self._constants, grid=(1,), **OPTIONS
-        )
-
-    def launch(
-        self, programs: int, tiles: int, ids: int, refused: int, started: int, num_ids: int, num_blocks: int,
-        values: tuple[int, ...] = NO_VALUES,
-    ) -> None:  # fmt: skip
-        """Launch the kernel on the current stream.
-
-        Args:
-            programs: size of the one-dimensional grid.
-            tiles, ids, refused, started: device addresses of the kernel's arrays.
-            num_ids, num_blocks: ids of the launch, blocks of the pool.
-            values: the ids, two to a number, if they travel as arguments.
-        """
-        self._compiled[(programs, 1, 1)](
-            tiles, ids, refused, started, num_ids, num_blocks, *values, *self._constants
-        )
-
-
-def zero_interpreted(table: np.ndarray, constants: tuple[int, int, int, int], block_ids: np.ndarray, num_blocks: int):
-    """Run the kernel through Triton's interpreter on CPU memory, about 1,000 programs a second.
-
-    Args:
-        table: the kernel's table, int64 of shape (tiles, 4), with addresses of CPU memory.
-        constants: TILE_BYTES, STEP_BYTES, STORE_WIDTH and IDS_PER_PROGRAM of the kernel.
-        block_ids: int64, shape (ids,).
-        num_blocks: blocks of the pool.
-
-    Returns:
-        How many ids the kernel refused.
-    """
-    refused, started = torch.zeros(2, 1, dtype=torch.int64, device="cpu")
-    batches = -(-len(block_ids) // constants[3])
-    if batches:
-        zero_tiles_interpreted[(len(table) * batches,)](
-            torch.from_numpy(table), torch.from_numpy(block_ids), refused, started, len(block_ids), num_blocks,
-            *NO_VALUES, *constants, IN_ARRAY,
-        )  # fmt: skip
-    return int(refused[0])

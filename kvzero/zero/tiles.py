@@ -1,6 +1,7 @@
 """How a plan becomes programs: the tile table, the launches, and the limits of the device.
 
-Pure arithmetic on a plan: no memory, no GPU, no torch.
+Pure arithmetic on a plan: no memory, no GPU, no torch. What differs between kinds of device is stated here alone
+(`CUDA`, `AMD`); nothing was run on an AMD device.
 """
 
 from __future__ import annotations
@@ -21,8 +22,12 @@ LEAST_FILLED = 0.75
 LEAST_TILE_BYTES = 32
 # More ids make pages of a few bytes little faster, and their kernel slow to compile.
 MOST_IDS_PER_PROGRAM = 32
-# Warps of the kernels that have most (the old ones, and ours for few ids); limits are counted for those.
+# The old kernels have four; limits are counted for those.
 MAX_WARPS_PER_PROGRAM = 4
+# Up to here the order of the programs makes no difference, and the one that is found fastest is taken.
+SMALL_CALL_BYTES = 256 << 20
+# CUDA C++ Programming Guide, "Technical Specifications per Compute Capability": second dimension of a grid.
+MAX_GRID_Y = 65_535
 # A store that starts inside a line of the cache touches one line more, and half-written sectors at its ends.
 LINE_BYTES = 128
 # The kernel counts ids in 32 bits, and rounds their number up to a whole batch.
@@ -259,6 +264,33 @@ def tile_rows(plan, step_bytes: int) -> np.ndarray:
     return np.stack([segment, offset, np.minimum(left, step_bytes), ends], axis=1).astype(np.int64)
 
 
+def tile_table(plan, addresses: np.ndarray, step_bytes: int) -> np.ndarray:
+    """The kernel's table: one row for each tile of a block, strip by strip (`strips`).
+
+    Args:
+        plan: the plan.
+        addresses: address of each segment's storage, uint64, shape (segments,).
+        step_bytes: distance between the cuts of a segment.
+
+    Returns:
+        int64, shape (tiles, 4): address of the tile in block 0, block stride, bytes of the tile above the two
+        HEAD/TAIL bits, and the first row of its strip with (from bit 32) the strip's number of rows.
+    """
+    rows = tile_rows(plan, step_bytes)
+    strip = strips(plan)[rows[:, SEGMENT]]
+    by_strip = np.argsort(strip, kind="stable")
+    rows, strip = rows[by_strip], strip[by_strip]
+    segment = rows[:, SEGMENT]
+    # Signed, since the kernel adds signed numbers; bit 63 may be set on some devices (#37197).
+    starts = addresses.view(np.int64) + np.array([each.base_bytes for each in plan.segments], dtype=np.int64)
+    strides = np.array([each.block_stride_bytes for each in plan.segments], dtype=np.int64)
+    counts = np.bincount(strip)
+    firsts = np.cumsum(counts) - counts
+    nbytes_and_ends = rows[:, NBYTES] << 2 | rows[:, ENDS]
+    places = (firsts | counts << 32)[strip]
+    return np.stack([starts[segment] + rows[:, OFFSET], strides[segment], nbytes_and_ends, places], axis=1)
+
+
 def ids_per_launch(programs_per_block: int, limits: DeviceLimits = CUDA, ids_per_program: int = 1) -> int:
     """How many block ids fit into one launch; raises `LaunchTooLargeError` where not even one does."""
     fits = limits.max_programs // programs_per_block
@@ -268,6 +300,25 @@ def ids_per_launch(programs_per_block: int, limits: DeviceLimits = CUDA, ids_per
         )
     # Whole batches, whose number a 32-bit integer holds.
     return min(fits, MOST_IDS // ids_per_program) * ids_per_program
+
+
+def grid_for(num_tiles: int, num_ids: int, ids_per_program: int, nbytes: int) -> tuple[tuple[int, int, int], bool]:
+    """The grid of one launch, and whether its programs go strip by strip.
+
+    Args:
+        num_tiles: tiles of a block.
+        num_ids: ids of the launch, at least 1.
+        ids_per_program: blocks that one program serves.
+        nbytes: bytes that the launch writes.
+
+    Example: 3 tiles of 100 ids each, in a small call and in a large one.
+        >>> grid_for(3, 100, 1, nbytes=1 << 20), grid_for(3, 100, 1, nbytes=1 << 30)
+        (((3, 100, 1), False), ((300, 1, 1), True))
+    """
+    batches = -(-num_ids // ids_per_program)
+    if nbytes > SMALL_CALL_BYTES or batches > MAX_GRID_Y:
+        return (num_tiles * batches, 1, 1), True
+    return (num_tiles, batches, 1), False
 
 
 def checked_num_ids(num_ids: object) -> int:
@@ -315,6 +366,6 @@ def launch_for(plan, num_ids: int | None = None, limits: DeviceLimits = CUDA, ti
         num_ids=num_ids,
         programs=per_block * -(-num_ids // batch),
         launches=-(-num_ids // fits),
-        grid=(per_block * -(-min(num_ids, fits) // batch), 1, 1),
+        grid=grid_for(per_block, min(num_ids, fits), batch, min(num_ids, fits) * sum(spans))[0],
         ids_per_program=batch,
     )

@@ -6,38 +6,49 @@ from collections.abc import Mapping
 
 import torch
 
-from kvzero.errors import PlanMismatchError, StorageDeviceError, UnknownGroupError, UnprovenPlanError
-from kvzero.zero import tiles as launch
-from kvzero.zero.backends import CpuBackend, GpuBackend, InterpretedBackend, ReplayableIds
+from kvzero.errors import (
+    PlanMismatchError,
+    PoolTooLargeError,
+    StorageDeviceError,
+    UnknownGroupError,
+    UnprovenPlanError,
+)
+from kvzero.zero import tiles
+from kvzero.zero.backends import KernelBackend, SkippedIds, SliceBackend
+from kvzero.zero.ids import ReplayableIds
 from kvzero.zero.memory import BoundStorages, Memory
+
+MOST_BLOCKS = 2**31 - 1
 
 
 class BlockZeroer:
     """Zeroes blocks of one pool: every byte of the plan once, and no other byte.
 
     Args:
-        plan: a plan made by `plan_segments`.
+        plan: a plan made by `plan_segments`, of at most 2**31 - 1 blocks.
         storages: storage id to its memory: a one-dimensional uint8 tensor of exactly the storage's bytes, or any
             tensor or `UntypedStorage`, whose whole storage is then meant. All on the CPU or all on one GPU.
         group_plans: a plan for each cache group (`plan_segments(geometry, groups=[g])`), for `zero({g: ids})`.
         tile_bytes: most bytes that one program of the kernel writes, a power of two from 32 to 262,144; None takes
             the best known. Without effect on the CPU, unless interpreted.
-        interpret: run the Triton kernel itself on CPU memory, through Triton's interpreter (about 1,000 programs a
+        interpret: on the CPU, run the Triton kernel itself through Triton's interpreter (about 1,000 programs a
             second). For tests and lessons: while it runs, no thread of the process may compile a Triton kernel.
 
-    On the CPU, blocks are zeroed by tensor indexing. On a GPU the kernel runs on the current stream, and the call
-    returns at once. Up to 64 ids on the host travel as kernel arguments, more through pinned memory of fixed size; a
-    call waits if all of it is in flight (32,768 ids).
+    On the CPU, blocks are zeroed through NumPy. On a GPU the kernel runs on the current stream, and the call returns
+    at once. Up to 64 ids on the host travel as kernel arguments; more are copied to fresh memory on the GPU.
 
     What must outlive what:
         * The zeroer keeps the storages alive. They must not be resized or unmapped while it is in use: it writes to
-          the addresses that they had when it was built. `check` and `warmup` notice a resize. An engine that unmaps
-          its cache (sleep mode) may zero again once the same addresses are mapped again, and must build a new zeroer
-          if they differ.
-        * The zeroer must outlive every CUDA graph that captured one of its calls. It keeps ids on the GPU that such
-          a call reads.
+          the addresses that they had when it was built. `check`, `warmup` and a captured call notice a resize. An
+          engine that unmaps its cache (sleep mode) may zero again once the same addresses are mapped again, and must
+          build a new zeroer if they differ.
+        * The zeroer must outlive every CUDA graph that captured one of its calls. It keeps the ids on the GPU that
+          such a call reads.
         * If caches are used on one stream and zeroed on another, order the streams yourself (an event), and call
           `record_stream` on the caches as for any other use on a second stream.
+        * While a graph is captured, another thread may zero too, on a stream on which it has zeroed before: a first
+          call of more than 64 ids may have to allocate memory, which CUDA forbids during a capture of another
+          thread.
 
     Raises:
         UnprovenPlanError: a plan is not a proof.
@@ -45,6 +56,7 @@ class BlockZeroer:
         StorageMissingError, StorageSizeError, StorageDeviceError, TensorKindError: the memory does not fit the plan.
         StorageAliasError: two storages share memory.
         TileBytesError: not such a power of two.
+        PoolTooLargeError: more blocks than a 32-bit id can name.
         LaunchTooLargeError: one block alone needs more programs than a launch may hold.
 
     Example:
@@ -79,14 +91,18 @@ class BlockZeroer:
                     group_storages=[storage.id for storage in each.storages],
                     storages=[storage.id for storage in plan.storages],
                 )  # fmt: skip
+        if plan.num_blocks > MOST_BLOCKS:
+            raise PoolTooLargeError(name=plan.name, num_blocks=plan.num_blocks, limit_blocks=MOST_BLOCKS)
+        tiles.checked_tile_bytes(tile_bytes)
         self._bound = BoundStorages(plan.storages, storages)
         self.device = self._bound.device
-        launch.checked_tile_bytes(tile_bytes)
+        on_gpu = self.device.type == "cuda"
+        self._skipped = SkippedIds(plan, pinned=on_gpu)
 
         def backend(plan):
-            if self.device.type == "cuda":
-                return GpuBackend(plan, self._bound, tile_bytes)
-            return InterpretedBackend(plan, self._bound, tile_bytes) if interpret else CpuBackend(plan, self._bound)
+            if on_gpu or interpret:
+                return KernelBackend(plan, self._bound, tile_bytes, self._skipped)
+            return SliceBackend(plan, self._bound)
 
         self._backend = backend(plan)
         self._group_backends = {group: backend(each) for group, each in self.group_plans.items()}
@@ -109,23 +125,23 @@ class BlockZeroer:
             IdTypeError: not integers, or not one-dimensional. Nothing is written.
             SkippedIdsError: the GPU skipped ids of an earlier call. This call writes nothing.
             UnknownGroupError: a group that has no plan. Nothing is written.
-            LaunchTooLargeError: `replayable_ids` of more ids than one launch may hold.
+            StorageDeviceError: ids on another GPU. Nothing is written.
+            StorageMovedError: in a captured call, a storage was resized. Nothing is written.
         """
         if torch.compiler.is_compiling():
             # A compiled function leaves its graph here: neither plans nor launches are tensors.
             torch.compiler.disable(self.zero)(block_ids)
             return
-        self._backend.report_skipped()
+        self._skipped.report()
         if type(block_ids) is list or not isinstance(block_ids, Mapping):
             self._backend.zero(self._backend.checked(block_ids))
             return
         for group in block_ids:
             if group not in self._group_backends:
                 raise UnknownGroupError(group=group, known=list(self._group_backends))
-            self._group_backends[group].report_skipped()
-        checked = [(self._group_backends[group], ids) for group, ids in block_ids.items()]
-        checked = [(backend, backend.checked(ids)) for backend, ids in checked]
-        for backend, ids in checked:
+        backends = [self._group_backends[group] for group in block_ids]
+        checked = [backend.checked(ids) for backend, ids in zip(backends, block_ids.values(), strict=True)]
+        for backend, ids in zip(backends, checked, strict=True):
             backend.zero(ids)
 
     def warmup(self) -> None:
@@ -137,8 +153,9 @@ class BlockZeroer:
             StorageMovedError: a storage was resized.
         """
         self._bound.check()
-        for backend in self._backends():
+        for backend in (self._backend, *self._group_backends.values()):
             backend.warmup()
+        self._wait()
 
     def check(self) -> None:
         """Wait for the device and report; call it while no stream is being captured.
@@ -147,10 +164,13 @@ class BlockZeroer:
             SkippedIdsError: the GPU skipped ids since the last report.
             StorageMovedError: a storage was resized.
         """
-        for backend in self._backends():
-            backend.wait()
-            backend.report_skipped()
+        self._wait()
+        self._skipped.report()
         self._bound.check()
+
+    def _wait(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
 
     def replayable_ids(self, max_ids: int) -> ReplayableIds:
         """Make room on the GPU for ids that change, in value and number, between replays of a captured `zero`.
@@ -165,6 +185,3 @@ class BlockZeroer:
         if self.device.type != "cuda":
             raise StorageDeviceError(what="the cache", device=str(self.device), expected="a GPU, for graphs")
         return ReplayableIds(self.device, self.plan, max_ids)
-
-    def _backends(self):
-        return (self._backend, *self._group_backends.values())

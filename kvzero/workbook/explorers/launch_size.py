@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 import ipywidgets as widgets
 
@@ -134,7 +135,7 @@ def launch_size_data(
     ours = launch_for(plan, blocks, limits)
     kvzero = Choice(
         "kvzero, a table of tiles", ours.programs_per_block, ours.programs,
-        100 * ours.empty_programs_per_block / ours.programs_per_block, ours.launches, ours.grid[0],
+        100 * ours.empty_programs_per_block / ours.programs_per_block, ours.launches, prod(ours.grid),
         None, False,
     )  # fmt: skip
     over = smallest.programs - limits.max_programs
