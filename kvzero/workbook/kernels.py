@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
-from kvzero.zero.kernel import jit_both
+from kvzero.zero.kernel import NO_FLOATS, jit_both
 
 
 def kernel_on(device: str) -> Callable:
@@ -18,6 +19,7 @@ def kernel_on(device: str) -> Callable:
 
     Returns:
         A decorator for a function that uses the builtins of `triton.language` only (see `kvzero.zero.kernel.jit_both`).
+        For a GPU the attribute `jit` of what it returns is Triton's own object.
 
     Example:
         >>> import torch, triton.language as tl
@@ -32,6 +34,16 @@ def kernel_on(device: str) -> Callable:
 
     def decorate(function: Callable):
         compiled, interpreted = jit_both(function)
-        return compiled if device == "cuda" else interpreted
+        return _Compiled(compiled) if device == "cuda" else interpreted
 
     return decorate
+
+
+class _Compiled:
+    """A compiled kernel whose launches choose about float fusion, so that Triton does not warn on the page."""
+
+    def __init__(self, jit) -> None:
+        self.jit = jit
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Callable:
+        return partial(self.jit[grid], **NO_FLOATS)
