@@ -15,9 +15,11 @@ from .sheet import Figure, Sheet
 from .style import (
     BLUE,
     BROWN,
+    DARK_INK,
     GREEN,
     HAIR,
     INK,
+    LIGHT_INK,
     ORANGE,
     PAPER,
     SLATE,
@@ -31,11 +33,11 @@ from .style import (
 
 # What each mistake was about; every kind has a glyph besides its colour.
 KINDS: dict[str, Sign] = {
-    "feature": Sign("the zeroing itself", "*", BLUE, "", PAPER, PAPER),
-    "place": Sign("wrong place: stride, span, offset", "P", BROWN, "", PAPER, PAPER),
-    "time": Sign("wrong time: races, capture", "T", SLATE, "", PAPER, PAPER),
-    "set": Sign("wrong set: which blocks and layers", "S", GREEN, "", PAPER, PAPER),
-    "launch": Sign("wrong launch: grid, compilation, pages", "L", ORANGE, "", PAPER, INK),
+    "feature": Sign("the zeroing itself", "*", BLUE, "", PAPER, LIGHT_INK),
+    "place": Sign("wrong place: stride, span, offset", "P", BROWN, "", PAPER, LIGHT_INK),
+    "time": Sign("wrong time: races, capture", "T", SLATE, "", PAPER, LIGHT_INK),
+    "set": Sign("wrong set: which blocks and layers", "S", GREEN, "", PAPER, LIGHT_INK),
+    "launch": Sign("wrong launch: grid, compilation, pages", "L", ORANGE, "", PAPER, DARK_INK),
 }
 
 

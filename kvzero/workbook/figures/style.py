@@ -19,6 +19,16 @@ BLUE, SKY, GREEN, YELLOW = "#0072B2", "#56B4E9", "#009E73", "#F0E442"
 ORANGE, VERMILION, PURPLE, BLACK = "#E69F00", "#D55E00", "#CC79A7", "#000000"
 SLATE, STONE, BROWN = "#4f6272", "#b9c2cb", "#8a6239"  # for charts: they stand for nothing that a write does
 
+# On a fill, ink and paper stay what they are; elsewhere a dark page changes these colours.
+DARK_INK, LIGHT_INK = "#1b1b1b", "#fefefe"
+DARK = {
+    PAPER: "#1c2127", INK: "#e8eaed", SOFT: "#b3bac2", HAIR: "#59616a", "#e3e3e3": "#363d45", "#a63c00": "#ff9a5c",
+    "#e8eef3": "#2b333b", "#d3e6f3": "#22394c", "#8fb9d6": "#436882", "#d5ecdf": "#1e4030", "#a3cfb8": "#40715a",
+    "#f6ead0": "#453b20", "#dcc288": "#7d6a38", "#ecdfec": "#412f41", "#cbaecb": "#705070", "#f7f7f7": "#262c33",
+    "#bdbdbd": "#5b636c", "#e2e2e2": "#30363e", "#ababab": "#616973", SLATE: "#8ba3b8", "#dcdcdc": "#59616a",
+    "#f4f4f4": "#2b3138",
+}  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class Sign:
@@ -38,12 +48,12 @@ SIGNS: dict[str, Sign] = {
     "kept": Sign("kept: not written; colour and hatch by layer", TEXT["live"][0], "#e8eef3", ink="#8a949c"),
     "idle_pad": Sign("pad: belongs to no layer", TEXT["intact pad"][0], "#f7f7f7", "....", "#bdbdbd", "#8a8a8a"),
     "redzone": Sign("outside the storage", ":", "#e2e2e2", "////", "#ababab", "#7a7a7a"),
-    "planned": Sign("the plan writes here", "w", SKY, "", BLUE, INK),
-    "cleared": Sign("cleared: needed and written", TEXT["cleared"][0], BLUE, "", "#4c9ccb", PAPER),
-    "pad": Sign("pad written: belongs to no layer", TEXT["pad"][0], PURPLE, "...", INK, INK),
-    "missed": Sign("missed: needed, left dirty", TEXT["missed"][0], YELLOW, "\\\\\\", "#a58f00", INK),
-    "stomped": Sign("stomped: live bytes of another", TEXT["stomped"][0], VERMILION, "xxx", "#ffd9bf", PAPER),
-    "overrun": Sign("overrun: written outside the storage", TEXT["overrun"][0], BLACK, "///", "#8a8a8a", PAPER),
+    "planned": Sign("the plan writes here", "w", SKY, "", BLUE, DARK_INK),
+    "cleared": Sign("cleared: needed and written", TEXT["cleared"][0], BLUE, "", "#4c9ccb", LIGHT_INK),
+    "pad": Sign("pad written: belongs to no layer", TEXT["pad"][0], PURPLE, "...", DARK_INK, DARK_INK),
+    "missed": Sign("missed: needed, left dirty", TEXT["missed"][0], YELLOW, "\\\\\\", "#a58f00", DARK_INK),
+    "stomped": Sign("stomped: live bytes of another", TEXT["stomped"][0], VERMILION, "xxx", "#ffd9bf", LIGHT_INK),
+    "overrun": Sign("overrun: written outside the storage", TEXT["overrun"][0], BLACK, "///", "#8a8a8a", LIGHT_INK),
 }
 GLYPHS = {name: sign.glyph for name, sign in SIGNS.items()}
 

@@ -10,12 +10,13 @@ from .sheet import Figure, Sheet
 from .style import (
     BLUE,
     BROWN,
+    DARK_INK,
     GREEN,
     HAIR,
     INK,
+    LIGHT_INK,
     ORANGE,
     PAPER,
-    SLATE,
     SMALL_POINTS,
     SOFT,
     STONE,
@@ -28,16 +29,16 @@ from .style import (
 
 # What a box on a timeline does, with a fill, a hatch and a word each.
 ACTIONS = {
-    "fill": Sign("the host fills a buffer", "", ORANGE, "", INK, INK),
-    "copy": Sign("a copy reads a buffer", "", STONE, "////", SLATE, INK),
-    "zero": Sign("a kernel zeroes blocks", "", BLUE, "", PAPER, PAPER),
+    "fill": Sign("the host fills a buffer", "", ORANGE, "", INK, DARK_INK),
+    "copy": Sign("a copy reads a buffer", "", STONE, "////", "#8797a5", DARK_INK),
+    "zero": Sign("a kernel zeroes blocks", "", BLUE, "", PAPER, LIGHT_INK),
     "run": Sign("other work", "", "#dcdcdc", "", SOFT, INK),
     "wait": Sign("held back", "", "#f4f4f4", "....", HAIR, SOFT),
-    "load": Sign("loaded bytes arrive", "", GREEN, "\\\\\\\\", "#d9f2e9", PAPER),
-    "wrong": Sign("goes wrong", "", VERMILION, "xxx", "#ffd9bf", PAPER),
-    "mark": Sign("", "", "#f3e3b3", "", INK, INK),
-    "compile": Sign("a kernel is compiled or loaded", "", BROWN, "||||", "#c9ab8a", PAPER),
-    "other": Sign("", "", BROWN, "||||", "#c9ab8a", PAPER),
+    "load": Sign("loaded bytes arrive", "", GREEN, "\\\\\\\\", "#d9f2e9", LIGHT_INK),
+    "wrong": Sign("goes wrong", "", VERMILION, "xxx", "#ffd9bf", LIGHT_INK),
+    "mark": Sign("", "", "#f3e3b3", "", INK, DARK_INK),
+    "compile": Sign("a kernel is compiled or loaded", "", BROWN, "||||", "#c9ab8a", LIGHT_INK),
+    "other": Sign("", "", BROWN, "||||", "#c9ab8a", LIGHT_INK),
 }
 
 
