@@ -47,7 +47,7 @@ def test_a_second_run_of_the_cell_starts_again(turned):
 
 
 def test_the_output_carries_picture_words_text_and_code(turned):
-    picture, controls = shown(turned)
+    controls, picture = shown(turned)
     assert "1 pages &amp; no more." in picture["text/html"] and "count 1" in picture["text/html"]
     assert "show(*count(pages=1, unit=&#x27;pages&#x27;))" in picture["text/html"]
     assert picture["text/plain"].splitlines() == ["1 pages & no more.", "count 1"]
@@ -67,7 +67,7 @@ def test_the_code_of_a_state_runs_as_pasted(turned):
 
 def test_for_a_site_every_step_is_drawn_by_the_same_function(turned, monkeypatch):
     monkeypatch.setenv(STEPS_VARIABLE, "1")
-    record = shown(turned)[0][MIMETYPE]
+    record = shown(turned)[1][MIMETYPE]
     assert [step["label"] for step in record["steps"]] == list(STEPS) and record["boundary"] == 2
     for step, state in zip(record["steps"], turned.steps.values(), strict=True):
         _, sentence, text = count(**state)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -57,6 +59,17 @@ def _folder(text: str) -> Path:
     return Path(text)
 
 
+@contextmanager
+def _knob_steps(wanted: bool) -> Iterator[None]:
+    """Have the notebooks draw what the knobs of a site step through."""
+    if wanted:
+        os.environ["KVZERO_KNOB_STEPS"] = "1"
+    try:
+        yield
+    finally:
+        os.environ.pop("KVZERO_KNOB_STEPS", None)
+
+
 def run(args: argparse.Namespace) -> int:
     """Runs ``kvzero run``; returns 0 if all is proven and nothing left behind, else 1, or raises a KvzeroError."""
     needed = ["nbformat", "papermill", "ipykernel"] + ["nbconvert"] * args.html
@@ -67,18 +80,18 @@ def run(args: argparse.Namespace) -> int:
     notebooks = runner.find_notebooks(args.notebooks)
     if args.html:
         check_outputs(site.page_files(notebooks, args.out / "site"))
-        os.environ["KVZERO_KNOB_STEPS"] = "1"  # the notebooks draw what the site's knobs step through
     results = []
     parameters = dict(args.parameters)
     device = parameters.pop("device", args.device)
     running = runner.run_notebooks(notebooks, args.out, device=device, parameters=parameters)
     print(f"running {len(notebooks)} notebook(s) into {args.out}", flush=True)
     before = runner.files_beside(notebooks)
-    for result in running:
-        results.append(result)
-        print(runner.progress_line(result, len(results), len(notebooks)), flush=True)
-        if not result.proven:
-            print(runner.failure_text(result), flush=True)
+    with _knob_steps(args.html):
+        for result in running:
+            results.append(result)
+            print(runner.progress_line(result, len(results), len(notebooks)), flush=True)
+            if not result.proven:
+                print(runner.failure_text(result), flush=True)
     left = sorted(runner.files_beside(notebooks) - before)
     print(f"\n{runner.table(results)}")
     for path in left:

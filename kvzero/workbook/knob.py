@@ -18,8 +18,8 @@ MIMETYPE = "application/vnd.kvzero.knob+json"
 STEPS_VARIABLE = "KVZERO_KNOB_STEPS"
 # A notebook that is opened again has the last picture but no controls; JupyterLab's own words for that help nobody.
 _WITHOUT_KERNEL = """<style>
-.jp-OutputArea-child:has(.kvzero-knob) ~ .jp-OutputArea-child > .jupyter-widgets:not(:has(*)) { font-size: 0; }
-.jp-OutputArea-child:has(.kvzero-knob) ~ .jp-OutputArea-child > .jupyter-widgets:not(:has(*))::after {
+.jp-OutputArea-child:has(+ * .kvzero-knob) > .jupyter-widgets:not(:has(*)) { font-size: 0; }
+.jp-OutputArea-child:has(+ * .kvzero-knob) > .jupyter-widgets:not(:has(*))::after {
   content: "Run this cell to get the controls back."; font-size: 13px; }
 </style>"""
 
@@ -80,7 +80,7 @@ class Knob:
             control.observe(lambda _: self._changed(), "value")
         self._step.observe(lambda change: self._stepped(change["new"]), "value")
         row = widgets.HBox([self._step, *self.controls.values()], layout={"flex_flow": "row wrap"})
-        self._box = widgets.VBox([row, self._words])
+        self._box = widgets.VBox([widgets.HTML(f"<b>{html.escape(self._title)}</b>"), row, self._words])
         self._box.add_class("kvzero-knob-controls")
 
     def _stepped(self, label: str | None) -> None:
@@ -108,13 +108,12 @@ class Knob:
             self._words.value = f"<div role='alert'><b>The picture is out of date.</b> {message}</div>"
             raise
         self.sentence = sentence
-        self._words.value = f"<div role='status'>{html.escape(sentence)}</div>"
+        self._words.value = f"<div role='status' style='line-height:1.4'>{html.escape(sentence)}</div>"
         self._bundle = bundle(figure, sentence, text)
         code = html.escape(state_code(self._draw, self.state))
-        self._bundle["text/html"] = (
-            f"<div class='kvzero-knob'><b>{html.escape(self._title)}</b>{self._bundle['text/html']}"
-            f"<details><summary>This state as code</summary><pre>{code}</pre></details></div>{_WITHOUT_KERNEL}"
-        )
+        picture = self._bundle["text/html"].replace(f"<figcaption>{html.escape(sentence)}</figcaption>", "")
+        folded = f"<details><summary>This state as code</summary><pre>{code}</pre></details>"
+        self._bundle["text/html"] = f"<div class='kvzero-knob'>{picture}{folded}</div>{_WITHOUT_KERNEL}"
         del self._bundle["image/svg+xml"]  # the HTML carries the picture, and it is sent at each turn of the knob
         if self._display is not None:
             self._display.update(self._bundle, raw=True)
@@ -125,8 +124,8 @@ class Knob:
         data = dict(self._bundle)
         if os.environ.get(STEPS_VARIABLE):
             data[MIMETYPE] = self.site_steps()
-        self._display = display(data, raw=True, display_id=True)
         display(self._box)
+        self._display = display(data, raw=True, display_id=True)
 
     def site_steps(self) -> dict[str, Any]:
         """All steps, drawn: the output of type `MIMETYPE` from which the static site makes its knob."""

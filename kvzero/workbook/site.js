@@ -57,7 +57,7 @@ for (const box of all(".code")) {
 }
 
 // On a narrow window the contents list is one line.
-for (const contents of all(".contents")) if (innerWidth < 1200) contents.open = false;
+for (const contents of all(".contents details")) if (innerWidth < 1200) contents.open = false;
 
 // A box that scrolls sideways can be reached with Tab; one that does not is no stop.
 function measure() {

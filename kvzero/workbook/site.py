@@ -176,7 +176,8 @@ def _contents(page: Page) -> str:
         for section in page.sections
         if section.level in (2, 3)
     )
-    return f'<details class="contents" open><summary>On this page</summary><ol>{items}</ol></details>' if items else ""
+    folded = f"<details open><summary>On this page</summary><ol>{items}</ol></details>"
+    return f'<nav class="contents" aria-label="On this page">{folded}</nav>' if items else ""
 
 
 def _neighbours(pages: Sequence[Page], number: int) -> str:
