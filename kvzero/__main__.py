@@ -18,7 +18,7 @@ from kvzero import __version__
 from kvzero.errors import KvzeroError, OutputFileError
 from kvzero.outputs import plain
 
-COMMANDS = ("plan", "audit", "run", "bench", "triage")
+COMMANDS = ("plan", "audit", "triage", "layouts", "run", "bench")
 BAD_INPUT = 2
 INTERRUPTED = 130
 
@@ -27,6 +27,8 @@ examples:
   kvzero run                                    every notebook, and what each one proves
   kvzero plan cache.json                        the byte ranges that zero one block
   kvzero audit cache.json --blocks 1,3          what zeroing these blocks would do, byte by byte
+  kvzero triage cache.json                      what every planner, old and new, would do to this layout
+  kvzero layouts                                real layouts to try, by name
 
 `kvzero COMMAND --help` tells more about a command.
 """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -118,6 +119,31 @@ def test_a_specimen_writes_memory_too(capsys):
     assert (status, data["witness"], data["blocks"], data["overrun_bytes"]) == (1, "bytes", [15], 175_680)
 
 
+# ---- layouts by name ----
+
+
+def test_the_packaged_layouts_are_listed(capsys):
+    status, out, _ = run(capsys, "layouts")
+    assert status == 0 and len(out.splitlines()) == 1 + 87
+    _, data = run_json(capsys, "layouts")
+    assert [row["name"] for row in data["layouts"]] == geometries.names()
+    assert data["layouts"][0] == {
+        "name": "dsv32_bf16_mla_indexer__BLHNC", "engine": "vLLM 0.33.0", "num_blocks": 6, "views": 122, "storages": 1,
+        "storage_bytes": 30_081_024,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [("dsv4_c4_ful__BLHNC", "dsv4_c4_full__BLHNC"), ("slab.jsn", "slab.json"), ("glm52_fp8__LBNHC", "glm52")],
+)
+def test_a_name_that_is_almost_right_gets_a_hint(capsys, slab, monkeypatch, word, meant):
+    monkeypatch.chdir(Path(slab).parent)
+    for command in ("plan", "audit", "triage"):
+        status, _, err = run(capsys, command, word)
+        assert status == 2 and f"did you mean '{meant}" in err and "`kvzero layouts`" in err
+
+
 # ---- bad input: one clear line, exit 2, no traceback ----
 
 
@@ -218,7 +244,7 @@ def test_bad_block_lists(text):
         parse_blocks(text, num_blocks=8)
 
 
-@pytest.mark.parametrize("command", ["plan", "audit"])
+@pytest.mark.parametrize("command", ["plan", "audit", "triage", "layouts"])
 def test_help_speaks_to_a_newcomer(capsys, command):
     with pytest.raises(SystemExit) as left:
         main([command, "--help"])

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -28,7 +30,6 @@ from kvzero.triage.shrink import shrink
 from kvzero.workbook.triage import (
     caches_table,
     counts_text,
-    issue_text,
     judge_change,
     reply_to,
     trial_pool,
@@ -118,8 +119,7 @@ def test_a_change_inside_an_era_is_named_as_what_is_needed():
 @pytest.mark.parametrize("name", geometries.names())
 def test_no_line_is_too_long_to_paste(name):
     report = triage(geometries.load(name))
-    small = shrink(report.geometry, report.worst().planner) if report.worst() else None
-    long = [line for line in issue_text(report, small).splitlines() if len(line) > 100]
+    long = [line for line in report.text().splitlines() if len(line) > 100]
     assert [line for line in long if " " in line.strip()] == []
 
 
@@ -246,7 +246,12 @@ def test_the_command_writes_report_page_and_smallest(tmp_path, command):
     assert data["smallest"] == {"planner": "page-per-segment", "num_blocks": 2, "views": 2}
     page = (tmp_path / "r.html").read_text()
     page = page.replace('xmlns="http://www.w3.org/2000/svg"', "")
-    assert "112,128 bytes" in page and "<h2>Seen</h2>" in page and "http" not in page
+    assert "112,128 bytes" in page and page.count("<svg") == 2 and 'name="viewport"' in page
+    assert '<a href="https://github.com/vllm-project/vllm/pull/50276">#50276</a>' in page
+    assert page.index("What to do") < page.index("What the engine's own plan does") < page.index("Earlier planners")
+    assert not re.search(r"url\((?!#)|@import|<script|src=", page)
+    links = re.findall(r'href="(?!#)([^"]*)"', page)
+    assert all(link.startswith("https://github.com/vllm-project/vllm/pull/") for link in links)
     assert len(CacheGeometry.from_json(tmp_path / "s.json").layers) == 2
     status, out, _ = command("s.json")
     assert status == 0 and "wipes" in out and str(tmp_path) not in out
@@ -259,7 +264,7 @@ def test_the_command_exits_1_on_a_wrong_engine_plan(tmp_path, command):
     (tmp_path / "wrong.json").write_text(json.dumps(data))
     status, out, _ = command("wrong.json", "--shrink", "s.json")
     assert status == 1
-    assert "The engine's own plan damages this cache" in out and "page-per-segment" in out
+    assert "WRONG: the engine's own plan writes" in out and "swap in kvzero" in out and "page-per-segment" in out
     small = CacheGeometry.from_json(tmp_path / "s.json")
     assert (small.num_blocks, len(small.layers), len(small.engine_segments)) == (2, 2, 2)
 
@@ -320,11 +325,12 @@ def test_the_notebooks_exercise_is_judged_for_any_cache(name):
 def test_the_text_to_paste_holds_the_smallest_geometry():
     report = triage(geometries.load("dsv4_c4_mla_only__BLHNC"))
     small = shrink(report.geometry, report.worst().planner)
-    text = issue_text(report, small)
+    text = report.markdown(small)
     data = json.loads(text.split("```json\n")[1].split("\n```")[0])
     assert CacheGeometry.from_dict(data) == small
     assert not any("manager_view_shape" in layer for layer in data["layers"])  # it was that of 16 blocks
-    assert issue_text(report, None).count("```") == 2
+    assert report.markdown().count("```") == 2
+    assert "vllm-project/vllm#50276" in text and not re.search(r"(?<!vllm)#\d{5}", text)
 
 
 def test_trials_fit_and_keep_the_layout():
@@ -378,3 +384,59 @@ def test_a_segment_that_drifts_over_the_views_is_found_wherever_it_goes_wrong():
     report = triage(CacheGeometry.from_dict(data))
     stomped = report.engine.fault("stomped")
     assert not report.ok and (stomped.count_bytes, stomped.smallest_block) == (10, 8)
+
+
+# ---- public reports as small files: what the command says of them ----
+
+FIELD = Path(__file__).parent / "field"
+
+
+@pytest.mark.parametrize("name", ["plan", "audit", "triage"])
+def test_a_cache_of_recurrent_state_alone_names_the_option_that_selects_it(name, capsys):
+    path = str(FIELD / "state_only.json")
+    assert main([name, path]) == 2
+    assert "--layers all" in capsys.readouterr().err
+    assert main([name, path, "--layers", "all", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data.get("needed_bytes_per_block", data.get("needed_bytes")) == 270_336
+    assert main([name, path, "--layers", "gdn.0#0", "--groups", "0", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data.get("needed_bytes_per_block", data.get("needed_bytes")) == 8_192
+    for words in (["--layers", "nobody"], ["--groups", "7"]):
+        assert main([name, path, *words, "--json"]) == 2
+        assert json.loads(capsys.readouterr().out)["error"]["rule"] == "unknown-selection"
+
+
+def test_views_that_nobody_zeroes_are_listed_by_kind(tmp_path, command):
+    data = json.loads((FIELD / "state_only.json").read_text())
+    data["layers"][0]["zeroed_by_engine"] = True
+    (tmp_path / "half.json").write_text(json.dumps(data))
+    status, out, _ = command("half.json")
+    assert status == 0
+    assert "Left as they are in a fresh block: 1 view of kind mamba (gdn.0#1)." in " ".join(out.split())
+    assert json.loads(command("half.json", "--json")[1])["not_zeroed"] == {"mamba": ["gdn.0#1"]}
+
+
+def test_where_every_planner_is_right_the_report_says_what_was_not_judged(command):
+    status, out, _ = command(str(FIELD / "kv_axis_or_heads.json"))
+    text = " ".join(out.split())
+    assert status == 0 and "Nothing: every planner is right" not in text
+    for said in ("nothing else was judged", "Not judged: when blocks", "transfers", "how kernels read", "audit_live"):
+        assert said in text
+
+
+def test_a_transfer_table_is_not_told_to_swap_in_a_zeroer(command):
+    path = str(FIELD / "transfer_table_wrong_axis.json")
+    status, out, _ = command(path)
+    assert status == 1 and "KVBlockZeroer" not in out and "the table of a transfer" in " ".join(out.split())
+    faults = {
+        fault["kind"]: fault["count_bytes"] for fault in json.loads(command(path, "--json")[1])["engine_plan"]["faults"]
+    }
+    assert faults == {"stomped": 65_536, "missed": 65_536}
+
+
+def test_a_segment_in_an_empty_storage_is_judged_and_drawn(tmp_path, command):
+    status, out, _ = command(str(FIELD / "empty_storage.json"), "--html", "r.html")
+    assert status == 1 and "writes 64 bytes past the end" in out and "leaves 64 of 64 bytes dirty" in out
+    assert "past the end of storage spare" in (tmp_path / "r.html").read_text()
+    assert main(["audit", str(FIELD / "empty_storage.json"), "--planner", "engine"]) == 1

@@ -20,8 +20,9 @@ examples:
   kvzero audit cache.json --blocks last --witness bytes --device cuda
   torchrun --nproc-per-node 2 -m kvzero audit "cache-{rank}.json" --blocks 1
 
-planners: kvzero (this package); engine (the segments the engine stated in the file); and the old planners that
-are kept here, by name: uniform-page, page-per-segment, stride-and-span, masked-grid.
+planners: kvzero (this package); engine (the table in the file's `engine_segments`, the engine's own or one that you
+wrote there: `kvzero triage --help`); and the old planners that are kept here, by name: uniform-page,
+page-per-segment, stride-and-span, masked-grid.
 
 witnesses: arithmetic compares byte ranges and needs no memory, so any size will do; bytes lays the cache out in
 memory full of canaries, runs the planner's own kernel, and compares every byte. On a CPU that kernel runs in
@@ -107,7 +108,7 @@ def _audit(args: argparse.Namespace, path: str, device):
     from kvzero.plan.planner import plan_segments
 
     planner = plan_segments if args.planner == "kvzero" else specimens.planner(args.planner).plan
-    geometry = load_geometry(path)
+    geometry = load_geometry(path, args.layers, args.groups)
     blocks = parse_blocks(args.blocks, geometry.num_blocks)
     plan = planner(geometry)
     if device is None:

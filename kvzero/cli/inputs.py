@@ -1,11 +1,15 @@
-"""What several commands read: a geometry by file or by name, and a list of blocks."""
+"""What several commands read: a layout by file or by name, the views to zero, and a list of blocks."""
 
 from __future__ import annotations
 
+import argparse
 import os
 from collections.abc import Sequence
+from dataclasses import replace
+from difflib import get_close_matches
+from pathlib import Path
 
-from kvzero.errors import BlockListError
+from kvzero.errors import BlockListError, GeometryFileError
 from kvzero.layout import geometries
 from kvzero.layout.geometry import CacheGeometry
 
@@ -13,15 +17,53 @@ MAX_LISTED_BLOCKS = 1_000_000
 MAX_DIGITS = 40  # Python reads no more than some thousands
 
 
-def load_geometry(text: str) -> CacheGeometry:
-    """The geometry in a file, or the packaged dump of that name if there is no such file.
+def load_geometry(text: str, layers: str | None = None, groups: str | None = None) -> CacheGeometry:
+    """Read the layout in a file, or the packaged one of that name if there is no such file.
+
+    Args:
+        text: a path or a name.
+        layers: "all", or names of views with commas between; these are zeroed, and no others. None leaves the
+            choice to the file.
+        groups: ids of groups with commas between; only their views are zeroed.
 
     Raises:
         GeometryFileError: neither a file nor a packaged name, or not JSON; and every rule of `from_dict`.
+        UnknownSelectionError, NothingSelectedError: see `CacheGeometry.select`.
     """
-    if not os.path.exists(text) and text in geometries.names():
-        return geometries.load(text)
-    return CacheGeometry.from_json(text)
+    if os.path.exists(text):
+        geometry = CacheGeometry.from_json(text)
+    elif text in geometries.names():
+        geometry = geometries.load(text)
+    else:
+        raise GeometryFileError(where=text, detail=f"there is no such file, and no packaged layout{_hint(text)}")
+    if layers is None and groups is None:
+        return geometry
+    ids = {str(view.group): view.group for view in geometry.layers}
+    wanted = geometry.select(
+        layers if layers in (None, "all") else _words(layers),
+        groups if groups is None else [ids.get(word, word) for word in _words(groups)],
+    )
+    names = {view.name for view in wanted}
+    views = tuple(replace(view, zeroed=view.name in names) for view in geometry.layers)
+    return replace(geometry, layers=views)
+
+
+def selected_geometry(args: argparse.Namespace) -> CacheGeometry:
+    """Read the layout that a command names, with its --layers and --groups."""
+    return load_geometry(args.geometry, args.layers, args.groups)
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",")]
+
+
+def _hint(text: str) -> str:
+    try:
+        files = [path.name for path in Path.cwd().glob("*.json")]
+    except OSError:
+        files = []
+    close = get_close_matches(text, [*files, *geometries.names()], n=1)
+    return f"; did you mean {close[0]!r}? `kvzero layouts` lists them" if close else "; `kvzero layouts` lists them"
 
 
 def parse_blocks(text: str, num_blocks: int) -> Sequence[int]:

@@ -13,6 +13,7 @@ EPILOG = """\
 examples:
   kvzero plan cache.json
   kvzero plan cache.json --json
+  kvzero plan cache.json --layers all   recurrent state and other views that a fresh block keeps, too
   kvzero plan dsv4_c4_full__BLHNC       a real layout that comes with kvzero
 
 A segment is a family of byte ranges, one per block: block b is [base + b * stride, + span) of its storage.
@@ -37,11 +38,11 @@ def add_parser(subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs ``kvzero plan``; returns 0, or raises a KvzeroError."""
-    from kvzero.cli.inputs import load_geometry
+    from kvzero.cli.inputs import selected_geometry
     from kvzero.plan.planner import plan_segments
     from kvzero.zero.tiles import launch_for
 
-    plan = plan_segments(load_geometry(args.geometry))
+    plan = plan_segments(selected_geometry(args))
     launch = launch_for(plan)
     if args.json:
         print(json.dumps({**plan.to_dict(), "launch": launch.to_dict()}))

@@ -11,6 +11,7 @@ from kvzero.cli import add_command
 EPILOG = """\
 examples:
   kvzero triage cache.json                            the report, in plain words
+  kvzero triage cache.json --markdown                 the same to paste into an issue
   kvzero triage cache.json --html report.html         the same as one page to send
   kvzero triage cache.json --shrink smallest.json     the smallest geometry that still shows the fault
   kvzero triage dsv4_c4_full__BLHNC                   a real layout that comes with kvzero
@@ -18,6 +19,11 @@ examples:
 To get such a file, paste into a worker process, after the caches are allocated:
   from kvzero.layout.capture import capture_vllm; capture_vllm(self, "cache-{rank}.json")     vLLM
   from kvzero.layout.capture import capture; capture(tensors, num_blocks=N, path="cache.json")     any engine
+
+To have another table judged, such as that of a zeroer or a transfer of your own, write it into the file:
+  "engine_segments": [{"storage": 0, "byte_offset": 0, "block_stride_bytes": 149760, "span_bytes": 37376}, …]
+Each entry is a family of byte ranges, one per block: block b is [byte_offset + b * block_stride_bytes, + span_bytes)
+of the storage.
 
 Everything is arithmetic: no GPU, no memory, whatever the size of the cache.
 
@@ -37,6 +43,7 @@ def add_parser(subparsers) -> None:
         epilog=EPILOG,
     )
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
+    parser.add_argument("--markdown", action="store_true", help="print the report as Markdown, to paste into an issue")
     parser.add_argument("--html", metavar="FILE", help="also write the report as one HTML page")
     parser.add_argument("--shrink", metavar="FILE", help="also write the smallest geometry that shows the fault")
     parser.add_argument(
@@ -48,7 +55,7 @@ def add_parser(subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Runs ``kvzero triage``; returns 0 or 1 by the engine's own plan, or raises a KvzeroError."""
     from kvzero import history as specimens
-    from kvzero.cli.inputs import load_geometry
+    from kvzero.cli.inputs import selected_geometry
     from kvzero.errors import NothingToShrinkError
     from kvzero.outputs import check_outputs, writable
     from kvzero.triage import triage
@@ -58,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
         specimens.planner(args.planner)
     outputs = [path for path in (args.html, args.shrink) if path is not None]
     check_outputs(outputs, args.geometry)
-    geometry = load_geometry(args.geometry)
+    geometry = selected_geometry(args)
     report = triage(geometry)
     worst = report.worst()
     planner = args.planner if args.planner is not None else (worst.planner if worst else None)
@@ -67,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
         if planner is None:
             raise NothingToShrinkError(where=geometry.where, planner="all")
         small = shrink(geometry, planner)
-    page = report.html(_picture(worst)) if args.html is not None else None
+    page = report.html(_pictures(report)) if args.html is not None else None
     # Everything is computed before the first byte is written, so a refusal leaves no file behind.
     with writable(outputs):
         if page is not None:
@@ -78,8 +85,8 @@ def run(args: argparse.Namespace) -> int:
         smallest = {"planner": planner, **_size(small)} if small is not None else None
         print(json.dumps({**report.to_dict(), "smallest": smallest}, default=str))
         return 0 if report.ok else 1
-    print(report.text())
-    if small is not None:
+    print(report.markdown(small) if args.markdown else report.text())
+    if small is not None and not args.markdown:
         print(
             f"\nSmallest geometry that still shows {planner}'s fault: {small.num_blocks} blocks, "
             f"{len(small.layers)} views, written to {args.shrink}"
@@ -91,11 +98,18 @@ def _size(geometry) -> dict[str, int]:
     return {"num_blocks": geometry.num_blocks, "views": len(geometry.layers)}
 
 
-def _picture(finding) -> str:
-    """The map of the worst block, as SVG."""
-    if finding is None or finding.audit is None:
-        return ""
+def _pictures(report) -> list:
+    """The memory maps of the engine's own plan and of the worst planner, as SVG."""
     from kvzero.workbook.figures import draw_map
 
-    figure, sentence, _ = draw_map(finding.audit.geometry, audit=finding.audit)
-    return figure.svg(sentence, telling=True)
+    pictures = []
+    for finding in dict.fromkeys((report.engine, report.worst())):
+        if finding is None or finding.audit is None:
+            continue
+        audit, picture = finding.audit, ""
+        # A map shows the storages of the views; damage elsewhere is told by the sentence and the text map.
+        if audit.first is None or audit.first["storage"] in {view.storage for view in report.geometry.layers}:
+            figure, sentence, _ = draw_map(audit.geometry, audit=audit)
+            picture = figure.svg(sentence, telling=True)
+        pictures.append((finding, picture))
+    return pictures

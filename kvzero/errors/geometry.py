@@ -183,7 +183,9 @@ class NothingSelectedError(KvzeroError):
 
     rule = "nothing-selected"
     template = (
-        "{where}: none of the {num_layers} views is to be zeroed. Select layers='all', or groups or layers by name."
+        "{where}: none of the {num_layers} views is to be zeroed; recurrent state (spec_kind mamba) and views with "
+        "zeroed_by_engine false are left alone. Select them with --layers all, or views and groups by name with "
+        "--layers and --groups; in Python with layers= and groups=."
     )
 
 

@@ -73,7 +73,7 @@ class Finding:
         written_over_needed: bytes written for a block over bytes needed; 1.0 is every byte once.
         programs, empty_programs: of one launch for every block of the pool; None if it does not launch.
         most_blocks_on_amd: blocks that one launch holds on AMD, which counts threads over the whole launch.
-        audit: the audit of the worst block, for maps; None if it refuses or is right.
+        audit: the audit of the worst block, for maps; None if it refuses.
     """
 
     planner: str
@@ -137,7 +137,6 @@ def judge_planner(geometry: CacheGeometry, planner: str, seen: dict | None = Non
             programs, empty = launch.programs, launch.empty_programs_per_block * geometry.num_blocks
         except KvzeroError as error:
             faults.append(Fault("launch", error=error.to_dict()))
-    wrong = [audit for audit in audits if not audit.ok]
     return Finding(
         planner=planner,
         era=module.ERA,
@@ -147,7 +146,7 @@ def judge_planner(geometry: CacheGeometry, planner: str, seen: dict | None = Non
         programs=programs,
         empty_programs=empty,
         most_blocks_on_amd=most_on_amd,
-        audit=max(wrong, key=_damage) if wrong else None,
+        audit=max(audits, key=_damage),
     )
 
 

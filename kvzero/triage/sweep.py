@@ -8,7 +8,7 @@ change after which this layout no longer shows it. That last is found by running
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from kvzero.zero.tiles import launch_for
 
 from .judging import ENGINE, Finding, judge_planner
 from .upstream import MERGED_FIRST, OPENED_BY
-from .words import advice, as_html, as_text
+from .words import advice, as_html, as_markdown, as_text, conclusion
 
 GRAVEST_FIRST = ("overrun", "stomped", "missed", "launch", "refuses")  # silent damage before a clear stop
 
@@ -67,13 +67,25 @@ class Triage:
         """The finding of one planner, "engine" included; raises KeyError."""
         return {finding.planner: finding for finding in (*self.eras, self.engine) if finding}[planner]
 
+    def not_zeroed(self) -> dict[str, list[str]]:
+        """The views that a fresh block leaves as they are: spec kind to layer names."""
+        found: dict[str, list[str]] = {}
+        for view in self.geometry.layers:
+            if not view.zeroed:
+                found.setdefault(view.spec_kind, []).append(view.name)
+        return found
+
     def text(self) -> str:
         """The report in plain words."""
         return as_text(self)
 
-    def html(self, picture: str = "") -> str:
-        """The report as one HTML page that needs nothing else."""
-        return as_html(self, picture)
+    def markdown(self, small: CacheGeometry | None = None) -> str:
+        """The report as Markdown to paste into an issue; `small` is the smallest geometry that shows the fault."""
+        return as_markdown(self, small)
+
+    def html(self, pictures: Sequence[tuple[Finding, str]] = ()) -> str:
+        """The report as one HTML page that loads nothing else; `pictures` are findings and the SVG of each."""
+        return as_html(self, pictures)
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain data, as `kvzero triage --json` prints it."""
@@ -94,7 +106,9 @@ class Triage:
             },
             "engine_plan": self.engine.to_dict() if self.engine else None,
             "eras": [finding.to_dict() for finding in self.eras],
+            "not_zeroed": self.not_zeroed(),
             "right_since": self.right_since(),
+            "conclusion": conclusion(self),
             "advice": advice(self),
             "ok": self.ok,
         }

@@ -1,58 +1,92 @@
-"""A triage as text, and as one HTML page: the words and nothing else.
-
-The numbers come from the report, a `kvzero.triage.Triage`.
-"""
+"""A triage report as text, as Markdown and as one HTML page, all from the same sections."""
 
 from __future__ import annotations
 
 import html
+import json
+import re
 import textwrap
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-from .judging import Fault, Finding
+from .judging import ENGINE, Fault, Finding
 from .upstream import MERGED
 
-NOTHING_NEWER = "no later era that is rebuilt here fixes it"
 LINE_LETTERS = 100  # a page shows so many without cutting them
+LONGEST_JSON = 6_000
+CHANGE = re.compile(r"#(\d{5})\b")
+JUDGED = (
+    "Judged: which bytes are written when a block is zeroed, and how many programs that takes.",
+    "Not judged: when blocks are zeroed and in which order, which block ids are sent, transfers and swaps, and how "
+    "kernels read the cache.",
+)
+LOOK_NEXT = (
+    "If outputs are wrong although the plan is right, look at reads first: do the kernel and this file agree on which "
+    "dimension is K or V, heads and tokens?",
+    "Then at transfers: write the table of a transfer into `engine_segments` (`kvzero triage --help` says how) and run "
+    "this again.",
+    "Then at ids and order: `kvzero.audit_live` checks a write in the running process; case 05 shows ids that "
+    "change while they are read.",
+)
+Section = tuple[str, list[tuple[str, list[str]]]]  # a title, and lines with the lines below each
 
 
-def as_text(report) -> str:
-    """The report in plain words, for a terminal or an issue."""
-    lines = [_head(report), "", _need(report), ""]
+def sections(report) -> list[Section]:
+    """The report as titled lists, the conclusion first."""
+    geometry = report.geometry
     if report.engine:
-        version = report.geometry.engine or "version not stated"
-        lines += [f"The engine's own plan ({version})", *_lines(report.engine, report)]
+        version = geometry.engine or "version not stated"
+        engine = (f"The engine's own plan ({version})", [_lines(report.engine, report)])
     else:
-        note = report.geometry.extra.get("engine_plan_note", "the file does not hold the engine's own segments")
-        lines += ["The engine's own plan", f"  not judged: {note}"]
-    lines += ["", "Earlier planners on this layout (rebuilt from the upstream threads, run by arithmetic)"]
-    for finding in report.eras:
-        lines += _lines(finding, report)
-    lines += ["", "What to do", *(f"  - {text}" for text in advice(report))]
-    return "\n".join(_wrapped(line) for line in lines)
+        note = geometry.extra.get("engine_plan_note", "the file does not hold the engine's own segments")
+        engine = ("The engine's own plan", [(f"not judged: {note}", [])])
+    eras = "Earlier planners on this layout (rebuilt from the upstream threads, run by arithmetic)"
+    return [
+        ("What to do", [(text, []) for text in advice(report)]),
+        ("What was judged", [(text, []) for text in (*JUDGED, *_left_alone(report))]),
+        engine,
+        (eras, [_lines(finding, report) for finding in report.eras]),
+    ]
 
 
-def _wrapped(line: str) -> str:
-    """A line, broken between words where it is too long, and continued further in."""
-    indent = " " * (4 + len(line) - len(line.lstrip()) - 2 * line.startswith("  - "))
-    return textwrap.fill(
-        line, LINE_LETTERS, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-    )
+def conclusion(report) -> str:
+    """The result in one sentence."""
+    if report.engine:
+        if report.engine.ok:
+            return "Right: the engine's own plan clears every byte that a block needs and harms no other."
+        worst = next(fault for fault in report.engine.faults if not fault.harmless)
+        return f"WRONG: the engine's own plan {sentence(worst, report)}"
+    wrong = [finding.planner for finding in report.eras if not finding.ok]
+    if wrong:
+        which = ", ".join(wrong)
+        return f"Of the earlier planners, {len(wrong)} of {len(report.eras)} go wrong on this layout: {which}."
+    return "Every earlier planner writes exactly the bytes that this layout needs; nothing else was judged."
 
 
 def advice(report) -> list[str]:
     """What the reader should do, most urgent first."""
     texts = []
-    engine = report.engine
+    engine, geometry = report.engine, report.geometry
     if engine and not engine.ok:
+        if geometry.engine.startswith("vLLM"):
+            texts.append(
+                "Until the engine is mended, swap in kvzero.vllm.KVBlockZeroer or choose another cache "
+                "layout."
+            )
+        else:
+            texts.append(
+                "Correct the table in `engine_segments`: `kvzero plan` lists the bytes that a block owns. If it is the "
+                "table of a transfer or a copy, then the bytes called wiped are those that it moves for the wrong "
+                "block, and the bytes called dirty are those that it leaves out."
+            )
         texts.append(
-            "The engine's own plan damages this cache. Swap in kvzero.vllm.KVBlockZeroer or change the "
-            "cache layout, and report it: `--shrink FILE` writes the smallest geometry that still shows it."
+            "Report it: `--shrink FILE` writes the smallest geometry that still shows it, `--markdown` prints the text."
         )
     wrong = [finding for finding in report.eras if not finding.ok]
     if wrong and engine is None:
         texts.append(
             f"This layout needs {_needed_change(report, wrong)}. The file does not say what your engine would write; "
-            "capture it with read_engine_plan=True to have the engine itself judged."
+            "capture it with read_engine_plan=True, or write its table into `engine_segments`, to have that judged."
         )
     elif wrong and engine.ok:
         texts.append(f"This layout needs {_needed_change(report, wrong)}; the engine in this file plans it right.")
@@ -61,16 +95,22 @@ def advice(report) -> list[str]:
             f"Each fresh block costs {engine.written_over_needed:.2f} times the writes it needs; kvzero's plan writes "
             "each byte once."
         )
-    if report.geometry.extra.get("needs_kv_cache_zeroing") is False:
+    if geometry.extra.get("needs_kv_cache_zeroing") is False:
         texts.append(
             "The engine would not zero blocks at all with this configuration (needs_kv_cache_zeroing is false)."
         )
-    if engine and engine.ok:
-        texts.append(
-            "If the engine still gives wrong tokens, look at when blocks are zeroed (loads, id buffers, graph capture) "
-            "and which blocks, not at where: this plan is right. `kvzero.audit_live` checks it in the process."
+    if (engine and engine.ok) or (engine is None and not wrong):
+        texts += LOOK_NEXT
+    return texts
+
+
+def _left_alone(report) -> Iterator[str]:
+    """A line for each kind of view that a fresh block leaves as it is."""
+    for kind, names in report.not_zeroed().items():
+        yield (
+            f"Left as they are in a fresh block: {_count(len(names), 'view')} of kind {kind or 'not stated'} "
+            f"({_names(names)}). `--layers all` judges them too."
         )
-    return texts or ["Nothing: every planner is right on this layout."]
 
 
 def _needed_change(report, wrong: list[Finding]) -> str:
@@ -103,25 +143,25 @@ def _need(report) -> str:
     )
 
 
-def _lines(finding: Finding, report) -> list[str]:
-    if finding.planner == "engine":
-        title = f"  {'right' if finding.ok else 'WRONG'}"
-    else:
+def _lines(finding: Finding, report) -> tuple[str, list[str]]:
+    """A planner's verdict, and a line for each of its faults."""
+    title = "right" if finding.ok else "WRONG"
+    if finding.planner != ENGINE:
         opened, closed = finding.era.split(" to ")
-        dates = f"{MERGED[opened]} to {MERGED[closed]}"
-        title = f"  {finding.planner}, {finding.era} ({dates}): {'right' if finding.ok else 'WRONG'}"
-    lines = [title + (f"; {_cost(finding)}" if finding.segments else "")]
+        title = f"{finding.planner}, {finding.era} ({MERGED[opened]} to {MERGED[closed]}): {title}"
+    if finding.segments:
+        title += f"; {_cost(finding)}"
+    lines = []
     if not finding.segments and not finding.fault("refuses"):
-        lines.append("    zeroes no layer of this cache: it knew only full attention.")
+        lines.append("zeroes no layer of this cache: it knew only full attention.")
     for fault in finding.faults:
         fix = ""
-        if finding.planner != "engine" and not fault.harmless:
-            fix = f" Gone with {fault.fixed_by}." if fault.fixed_by else f" {NOTHING_NEWER.capitalize()}."
-        lines.append(f"    {sentence(fault, report)}{fix}")
+        if finding.planner != ENGINE and not fault.harmless:
+            fix = f" Gone with {fault.fixed_by}." if fault.fixed_by else " No later era that is rebuilt here fixes it."
+        lines.append(f"{sentence(fault, report)}{fix}")
     if finding.most_blocks_on_amd is not None and finding.most_blocks_on_amd < report.geometry.num_blocks:
-        most = f"{finding.most_blocks_on_amd:,}"
-        lines.append(f"    on AMD, which counts threads, one launch holds at most {most} blocks.")
-    return lines
+        lines.append(f"on AMD, which counts threads, one launch holds at most {finding.most_blocks_on_amd:,} blocks.")
+    return title, lines
 
 
 def sentence(fault: Fault, report) -> str:
@@ -136,36 +176,30 @@ def sentence(fault: Fault, report) -> str:
     if fault.kind == "overrun":
         return f"writes {count} past the end of the storage {when}{first}."
     if fault.kind == "stomped":
-        return f"wipes {count} that are live {when}{first}: {_whose(fault)}."
+        low, high = fault.hit_blocks
+        blocks = f"block {low}" if low == high else f"blocks {low} to {high}"
+        return f"wipes {count} that are live {when}{first}: {_names(fault.layers)}, {blocks}."
     if fault.kind == "missed":
         needed = report.plan.needed_bytes_per_block
         return f"leaves {fault.count_bytes:,} of {needed:,} bytes dirty {when}{first}: {_names(fault.layers)}."
     return f"writes {count} of pad {when}{first}: they belong to nobody, so this costs and does no harm."
 
 
-def _whose(fault: Fault) -> str:
-    first, last = fault.hit_blocks
-    blocks = f"block {first}" if first == last else f"blocks {first} to {last}"
-    return f"{_names(fault.layers)}, {blocks}"
-
-
-def _names(layers: tuple[str, ...]) -> str:
-    shown = ", ".join(layers[:3])
-    return shown + (f" and {len(layers) - 3} more" if len(layers) > 3 else "")
+def _names(layers: Sequence[str]) -> str:
+    return ", ".join(layers[:3]) + (f" and {len(layers) - 3} more" if len(layers) > 3 else "")
 
 
 def _cost(finding: Finding) -> str:
     text = f"{_count(finding.segments, 'segment')}, writes {finding.written_over_needed:.3f} times what is needed"
     if finding.programs is not None:
-        text += f", {finding.programs:,} programs for all blocks"
+        text += f", {_count(finding.programs, 'program')} for all blocks"
         if finding.empty_programs:
             text += f" ({100 * finding.empty_programs / finding.programs:.0f} % of them empty)"
     return text
 
 
 def _count(number: int, noun: str) -> str:
-    plural = noun if number == 1 else noun[:-1] + "ies" if noun.endswith("gy") else f"{noun}s"
-    return f"{number:,} {plural}"
+    return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def size_text(nbytes: int) -> str:
@@ -180,45 +214,107 @@ def size_text(nbytes: int) -> str:
     return f"{nbytes} bytes"
 
 
-PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>
-body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #1a1a1a; }}
-table {{ border-collapse: collapse; width: 100%; }} td, th {{ border: 1px solid #999; padding: .4rem .6rem;
-text-align: left; vertical-align: top; }} td:nth-child(-n+2) {{ white-space: nowrap; }}
-pre {{ overflow-x: auto; background: #f4f4f4; padding: 1rem; }}
-img {{ max-width: 100%; }} </style></head><body>
-<h1>{title}</h1><p>{head}</p><p>{need}</p>
-<table><thead><tr><th>planner</th><th>verdict</th><th>cost</th><th>what it does here</th></tr></thead>
-<tbody>{rows}</tbody></table>
-{picture}<h2>What to do</h2><ul>{advice}</ul></body></html>
-"""
+def as_text(report) -> str:
+    """The report in plain words, for a terminal."""
+    lines = [_head(report), conclusion(report), _need(report)]
+    for title, items in sections(report):
+        bullet = "- " if title in ("What to do", "What was judged") else ""
+        lines += ["", title]
+        for item, below in items:
+            lines += [f"  {bullet}{item}", *(f"    {line}" for line in below)]
+    return "\n".join(_wrapped(line) for line in lines)
 
 
-def as_html(report, picture: str = "") -> str:
-    """The report as one HTML page without any outside reference.
-
-    Args:
-        report: the triage.
-        picture: the map of the worst finding as HTML, put next to its text map.
-    """
-    rows = [_row(finding, report) for finding in ([report.engine] if report.engine else []) + list(report.eras)]
-    worst = report.worst()
-    seen = ""
-    if worst and worst.audit:
-        about = f"What {worst.planner} does to {report.geometry.name}: {worst.audit.sentence()}"
-        seen = f"<h2>Seen</h2><p>{html.escape(about)}</p>{picture}<pre>{html.escape(worst.audit.text_map())}</pre>"
-    return PAGE.format(
-        title=html.escape(f"Triage of {report.geometry.name}"),
-        head=html.escape(_head(report)),
-        need=html.escape(_need(report)),
-        rows="".join(rows),
-        picture=seen,
-        advice="".join(f"<li>{html.escape(text)}</li>" for text in advice(report)),
+def _wrapped(line: str) -> str:
+    """A line, broken between words where it is too long, and continued further in."""
+    indent = " " * (4 + len(line) - len(line.lstrip()) - 2 * line.startswith("  - "))
+    return textwrap.fill(
+        line, LINE_LETTERS, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )
 
 
-def _row(finding: Finding, report) -> str:
-    name = "the engine's own plan" if finding.planner == "engine" else f"{finding.planner}, {finding.era}"
-    cells = [name, "right" if finding.ok else "WRONG", _cost(finding) if finding.segments else "-"]
-    said = "<br>".join(html.escape(line.strip()) for line in _lines(finding, report)[1:]) or "-"
-    return "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + f"<td>{said}</td></tr>"
+def as_markdown(report, small=None) -> str:
+    """The report as Markdown, to paste into an issue of any project.
+
+    Args:
+        report: the triage.
+        small: the smallest geometry that shows the worst fault, to put below it if it is short enough.
+    """
+    title = f"### KV-cache triage of {report.geometry.name}"
+    lines = [title, f"**{conclusion(report)}**", _head(report), _need(report)]
+    for title, items in sections(report):
+        rows = [row for item, below in items for row in (f"- {item}", *(f"  - {line}" for line in below))]
+        lines.append(f"**{title}**\n\n" + "\n".join(rows))
+    worst = report.worst()
+    if worst and worst.audit:
+        lines.append(_folded(f"What {worst.planner} does to memory", "text", worst.audit.text_map()))
+    if small is not None:
+        text = _json_lines(small.to_dict())
+        title = "The smallest cache that still shows it, as a file for `kvzero triage`"
+        lines.append(_folded(title, "json", text) if len(text) <= LONGEST_JSON else f"{title}: attach it, it is long.")
+    # A bare number would point into the project in which the text is pasted.
+    return CHANGE.sub(r"vllm-project/vllm#\1", "\n\n".join(lines))
+
+
+def _folded(title: str, kind: str, text: str) -> str:
+    return f"<details><summary>{html.escape(title)}</summary>\n\n```{kind}\n{text}\n```\n\n</details>"
+
+
+def _json_lines(data: dict[str, Any]) -> str:
+    """JSON in lines that a page does not cut; they break where JSON has a blank of its own."""
+    lines = [""]
+    for piece in re.findall(r'(?:"(?:[^"\\]|\\.)*"|[^\s"])+', json.dumps(data)):
+        if len(lines[-1]) + 1 + len(piece) > LINE_LETTERS:
+            lines.append("")
+        lines[-1] += f" {piece}" if lines[-1] else piece
+    return "\n".join(lines)
+
+
+PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title><style>
+:root {{ color-scheme: light dark; }}
+body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem;
+overflow-wrap: anywhere; }}
+.conclusion {{ font-size: 1.2em; font-weight: 600; }}
+figure {{ margin: 1rem 0; overflow-x: auto; }} figure svg {{ max-width: 100%; height: auto; background: #fff; }}
+pre {{ overflow-x: auto; padding: 1rem; border: 1px solid #999; }}
+</style></head><body>
+<h1>{title}</h1><p class="conclusion">{conclusion}</p><p>{head}</p><p>{need}</p>
+{parts}</body></html>
+"""
+
+
+def as_html(report, pictures: Sequence[tuple[Finding, str]] = ()) -> str:
+    """The report as one HTML page that loads nothing else.
+
+    Args:
+        report: the triage.
+        pictures: findings and the SVG of the memory map of each, "" for none.
+    """
+    parts = [_list(*section) for section in sections(report)]
+    for place, (finding, picture) in enumerate(pictures, start=2):
+        audit = finding.audit
+        who = "the engine's own plan" if finding.planner == ENGINE else finding.planner
+        text = f"<details><summary>The same as text</summary><pre>{html.escape(audit.text_map())}</pre></details>"
+        said = html.escape(audit.sentence())
+        parts.insert(place, f"<h2>What {who} does to memory</h2><p>{said}</p><figure>{picture}</figure>{text}")
+    return PAGE.format(
+        title=html.escape(f"Triage of {report.geometry.name}"),
+        conclusion=_linked(conclusion(report)),
+        head=html.escape(_head(report)),
+        need=html.escape(_need(report)),
+        parts="\n".join(parts),
+    )
+
+
+def _list(title: str, items: list[tuple[str, list[str]]]) -> str:
+    rows = []
+    for item, below in items:
+        inner = "".join(f"<li>{_linked(line)}</li>" for line in below)
+        rows.append(f"<li>{_linked(item)}{f'<ul>{inner}</ul>' if inner else ''}</li>")
+    return f"<h2>{html.escape(title)}</h2><ul>{''.join(rows)}</ul>"
+
+
+def _linked(text: str) -> str:
+    return CHANGE.sub(r'<a href="https://github.com/vllm-project/vllm/pull/\1">#\1</a>', html.escape(text))

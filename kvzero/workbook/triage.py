@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Sequence
@@ -18,7 +17,6 @@ from kvzero.layout.geometry import CacheGeometry
 from kvzero.plan.resize import with_num_blocks
 from kvzero.triage import MERGED, Triage
 from kvzero.triage.judging import ENGINE, Finding
-from kvzero.triage.words import LINE_LETTERS
 
 from .exercise import Judgement, accepted, hint
 from .explorers.base import Explorer, View
@@ -29,7 +27,6 @@ HEADER = ("planner", "era", "verdict", "wiped", "past the end", "left dirty", "w
 CACHES_HEADER = ("cache", "layers", "group", "spec", "page (bytes)", "block stride (bytes)", "first bytes, block 0")
 # The interpreter runs about a thousand programs a second.
 MOST_INTERPRETED_PROGRAMS = 8_000
-LONGEST_JSON = 6_000
 
 
 def caches_table(geometry: CacheGeometry) -> tuple[Sequence[str], list[list[Any]]]:
@@ -177,24 +174,3 @@ def judge_change(report: Triage, answer: str) -> Judgement:
 def _opens(finding: Finding) -> int:
     opened = "#51718" if finding.planner == ENGINE else finding.era.split(" to ")[0]
     return list(MERGED).index(opened)
-
-
-def issue_text(report: Triage, small: CacheGeometry | None) -> str:
-    """The report as Markdown to paste into an issue: the text, and the smallest geometry if it is short enough."""
-    parts = ["### KV-cache triage", "```text", report.text(), "```"]
-    if small is not None:
-        data = small.to_dict()
-        parts.append("The smallest cache that still shows it, as a file for `kvzero triage`:")
-        text = _json_lines(data)
-        parts += ["```json", text, "```"] if len(text) <= LONGEST_JSON else ["(attach the file; it is too long here)"]
-    return "\n".join(parts)
-
-
-def _json_lines(data: dict[str, Any]) -> str:
-    """JSON in lines that a page does not cut; they break where JSON has a blank of its own."""
-    lines = [""]
-    for piece in re.findall(r'(?:"(?:[^"\\]|\\.)*"|[^\s"])+', json.dumps(data)):
-        if len(lines[-1]) + 1 + len(piece) > LINE_LETTERS:
-            lines.append("")
-        lines[-1] += f" {piece}" if lines[-1] else piece
-    return "\n".join(lines)
