@@ -46,6 +46,12 @@ def _append(source: str, kind: str = "code", *tags: str):
     return damage
 
 
+def test_only_a_folded_cell_may_be_long():
+    notebook = _case()
+    _append("x = 1\n" * (MAX_CODE_LINES + 1), "code", "hide-input")(notebook)
+    assert _problems(notebook) == []
+
+
 def _put(number: int, source: str):
     def damage(notebook):
         notebook["cells"][number]["source"] = source.splitlines(keepends=True)

@@ -5,8 +5,8 @@
 
 What ``--fix`` mends: outputs, execution counts, widget state, foreign metadata, key order, indent, missing or
 doubled cell ids, the folding of cells tagged ``solution`` or ``hide-input``. What only an author can mend:
-headings, parameters, imports, shell lines, absolute paths, pictures inside text, long cells, a solution that stands
-under its exercise.
+headings, parameters, imports, shell lines, absolute paths, pictures inside text, long cells that are not folded, a
+solution that stands under its exercise.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def _code_problems(cell: dict):
     lines = sum(bool(line.strip()) for line in source.splitlines())
     if not lines:
         yield "empty"
-    if lines > MAX_CODE_LINES:
+    if lines > MAX_CODE_LINES and not tags_of(cell) & FOLDED_TAGS:
         yield f"{lines} lines of code, more than {MAX_CODE_LINES}: split it"
     unknown = tags_of(cell) - TAGS
     if unknown:
