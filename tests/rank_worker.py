@@ -16,7 +16,7 @@ from kvzero.ranks import run_ranks
 
 def work(rank):
     rank.stage("planning")
-    mode = sys.argv[1] if rank.number == rank.count - 1 else "well"
+    mode = sys.argv[1] if rank.number == int(os.environ["WORLD_SIZE"]) - 1 else "well"
     geometry = geometries.load("dsv4_c4_mla_only__BLHNC")
     if mode == "refuse":
         raise NoBlocksError(where="cache.json", num_blocks=0)

@@ -32,7 +32,6 @@ OUTSIDE_CORE = {
     "cli",
     "device",
     "vllm",
-    "meeting",
     "outputs",
     "ranks",
     "triage",

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import sys
+from pathlib import Path
 
 from kvzero.cli import add_command
 from kvzero.device import DEVICES, pick_device
@@ -18,7 +20,8 @@ examples:
   kvzero audit cache.json --blocks 0-3,last --planner page-per-segment
   kvzero audit dsv4_c4_mla_only__BLHNC --blocks last --planner uniform-page
   kvzero audit cache.json --blocks last --witness bytes --device cuda
-  torchrun --nproc-per-node 2 -m kvzero audit "cache-{rank}.json" --blocks 1
+  kvzero audit "cache-{rank}.json" --blocks 1                                     a file for each rank, one table
+  torchrun --nproc-per-node 2 -m kvzero audit "cache-{rank}.json" --blocks 1      the same, each rank on its own GPU
 
 planners: kvzero (this package); engine (the table in the file's `engine_segments`, the engine's own or one that you
 wrote there: `kvzero triage --help`); and the old planners that are kept here, by name: uniform-page,
@@ -75,6 +78,8 @@ def run(args: argparse.Namespace) -> int:
     device = None
     if _witness(args) == "bytes":
         device = pick_device(args.device)
+    if "{rank}" in args.geometry:
+        return _run_files(args, device)
     audit, _ = _audit(args, args.geometry, device)
     print(json.dumps(audit.to_dict()) if args.json else audit.text_map())
     return 0 if audit.ok else 1
@@ -129,19 +134,31 @@ def _say_how_long(programs: int) -> None:
         )
 
 
+def _report(args: argparse.Namespace, number: int, device) -> dict:
+    """The report of one rank; `{rank}` in the file name is its number."""
+    audit, plan = _audit(args, args.geometry.replace("{rank}", str(number)), device)
+    return {"plan": plan.to_dict(), "digest": plan.digest(), "sentence": audit.sentence(), **audit.to_dict()}
+
+
 def _run_ranks(args: argparse.Namespace) -> int:
-    """One audit per rank under torchrun; `{rank}` in the file name is this rank's number."""
+    """One audit per rank under torchrun."""
     from kvzero.ranks import Rank, run_ranks
 
     def work(rank: Rank) -> dict:
         rank.stage("auditing")
-        device = rank.device if _witness(args) == "bytes" else None
-        audit, plan = _audit(args, args.geometry.replace("{rank}", str(rank.number)), device)
-        return {
-            "plan": plan.to_dict(),
-            "digest": plan.digest(),
-            "sentence": audit.sentence(),
-            **audit.to_dict(),
-        }
+        return _report(args, rank.number, rank.device if _witness(args) == "bytes" else None)
 
     return run_ranks(work, device=args.device, time_limit_s=args.time_limit, as_json=args.json)
+
+
+def _run_files(args: argparse.Namespace, device) -> int:
+    """The files of all ranks, one after another in this process."""
+    from kvzero.ranks import run_files, table
+
+    pattern = re.compile(re.escape(args.geometry).replace(re.escape("{rank}"), "([0-9]+)", 1))
+    folder = Path(args.geometry).parent
+    files = [str(folder / path.name) for path in folder.iterdir()] if folder.is_dir() else []
+    numbers = [int(found[1]) for name in files if (found := pattern.fullmatch(name))]
+    verdict = run_files(lambda number: _report(args, number, device), count=max(numbers, default=0) + 1)
+    print(json.dumps(verdict) if args.json else table(verdict))
+    return verdict["exit_code"]
