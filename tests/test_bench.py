@@ -12,6 +12,7 @@ import torch
 from kvzero.__main__ import main
 from kvzero.bench import run as bench
 from kvzero.bench import sets
+from kvzero.bench.report import targets, text
 from kvzero.bench.sets import CANARY, BenchSet, Pool, all_sets, slabs
 from kvzero.errors import DeviceNotAvailableError
 from kvzero.plan.planner import plan_segments
@@ -31,7 +32,7 @@ def recorded() -> dict:
 def test_without_a_gpu_it_says_what_it_did_not_measure(on_cpu):
     assert on_cpu["conditions"]["device"] == "cpu" and len(on_cpu["not_measured"]) == 3
     assert "sets" not in on_cpu and "targets" not in on_cpu
-    page = bench.text(on_cpu)
+    page = text(on_cpu)
     assert all(f"not measured (no GPU): {what}" in page for what in on_cpu["not_measured"])
     assert json.loads(json.dumps(on_cpu)) == on_cpu
 
@@ -95,28 +96,67 @@ def test_sets_are_what_they_are_called():
             assert f"({plan.alignment_bytes}-byte alignment)" in each.name
 
 
-def test_targets_are_judged_from_the_numbers():
+def a_run() -> dict:
+    """A run in which everything holds, as plain numbers."""
     fast = {
-        "name": "a",
-        "full_speed": True,
-        "of_memset": 0.96,
-        "of_zero_": 1.3,
+        "name": "a", "full_speed": True, "of_memset": 0.96, "of_zero_": 1.3, "wrong_bytes": 0, "warmup_wrote_bytes": 0,
+    }  # fmt: skip
+    small = {
+        "name": "a", "num_ids": 8, "bytes": 9_000_000, "of_engine": {"median": 1.06}, "of_memset": {"median": 0.91},
         "wrong_bytes": 0,
-        "warmup_wrote_bytes": 0,
+    }  # fmt: skip
+    return {
+        "sets": [fast],
+        "small": [small],
+        "tiles": {"rows": [{"wrong_bytes": 0}]},
+        "host": [
+            {"pool": "1 storage", "num_ids": num_ids, "list_of_fresh": of_fresh, "wrong_bytes": 0}
+            for num_ids, of_fresh in ((1_024, 0.39), (8, 0.3))
+        ],
+        "warmup": {"warm_cache_seconds": 0.4, "cold_cache_seconds": 1.4, "wrote_bytes": 0},
     }
-    row = {"pool": "1 storage", "num_ids": 8, "launch": "fast", "list_of_fresh": 0.3, "wrong_bytes": 0}
-    tiles = {"rows": [{"wrong_bytes": 0}]}
-    report = {"sets": [fast], "tiles": tiles, "host": [row], "warmup": {"warm_cache_seconds": 0.1, "wrote_bytes": 0}}
-    assert [target["held"] for target in bench._targets(report)] == [True] * 5
-    slow = fast | {"of_memset": 0.94, "of_zero_": 1.1, "wrong_bytes": 1}
-    dear = row | {"list_of_fresh": 0.4}
-    report = {
-        "sets": [fast, slow],
-        "tiles": tiles,
-        "host": [row, dear],
-        "warmup": {"warm_cache_seconds": 2.0, "wrote_bytes": 0},
-    }
-    assert [target["held"] for target in bench._targets(report)] == [False] * 5
+
+
+def missed(report: dict) -> list[str]:
+    return [target["name"] for target in targets(report) if not target["held"]]
+
+
+def test_a_run_in_which_everything_holds():
+    assert missed(a_run()) == [] and len(targets(a_run())) == 10
+
+
+@pytest.mark.parametrize(
+    ("part", "changes", "name"),
+    [
+        ("sets", {"of_memset": 0.94}, "device time, of the driver's memset: a"),
+        ("sets", {"of_zero_": 1.1}, "device time, of zero_: a"),
+        ("sets", {"wrong_bytes": 1}, "bytes not as they should be, over every configuration"),
+        ("sets", {"warmup_wrote_bytes": 1}, "bytes not as they should be, over every configuration"),
+        ("small", {"wrong_bytes": 1}, "bytes not as they should be, over every configuration"),
+        ("small", {"of_memset": {"median": 0.8}}, "small calls from 8 MB on, of the driver's memset: 8 ids, a"),
+        ("host", {"wrong_bytes": 1}, "bytes not as they should be, over every configuration"),
+        ("host", {"list_of_fresh": 0.41}, "host time, of the fresh pinned way: 1,024 ids, 1 storage"),
+        ("host", {"list_of_fresh": 0.34, "num_ids": 64}, "host time, of the fresh pinned way: 64 ids, 1 storage"),
+        ("warmup", {"warm_cache_seconds": 1.1}, "warm-up of a new process, seconds: cache filled"),
+        ("warmup", {"cold_cache_seconds": 2.1}, "warm-up of a new process, seconds: cache empty"),
+    ],
+)
+def test_each_bound_is_judged_by_its_own_number(part, changes, name):
+    report = a_run()
+    if part == "warmup":
+        report[part] |= changes
+    else:
+        report[part].append(report[part][0] | changes)
+    assert missed(report) == [name]
+
+
+def test_one_slow_dump_and_a_slow_median_are_told_apart():
+    report = a_run()
+    report["small"] *= 3
+    report["small"].append(report["small"][0] | {"of_engine": {"median": 0.9}, "name": "b"})
+    assert missed(report) == ["calls of 8, of the engine's kernel: b"]
+    report["small"] = [report["small"][0] | {"of_engine": {"median": 1.0}}]
+    assert missed(report) == ["calls of 8, of the engine's kernel: median"]
 
 
 def test_the_recorded_run_is_whole_and_says_its_conditions(recorded):
@@ -125,8 +165,13 @@ def test_the_recorded_run_is_whole_and_says_its_conditions(recorded):
     assert {"date", "torch", "triton", "cuda", "driver_cuda_version"} <= set(conditions)
     assert recorded["not_measured"] == []
     assert {each["name"] for each in recorded["sets"]} == {each.name for each in all_sets()}
-    assert recorded["targets"] == json.loads(json.dumps(bench._targets(recorded)))
-    assert bench.text(recorded)
+    assert recorded["targets"] == json.loads(json.dumps(targets(recorded)))
+    assert {(row["pool"], row["num_ids"]) for row in recorded["host"]} == {
+        (pool, num_ids) for pool in ("1 storage", "122 storages") for num_ids in (1, 8, 64, 1_024)
+    }
+    assert {row["num_ids"] for row in recorded["small"]} == {1, 8, 64} and len(recorded["small"]) >= 3 * 40
+    page = text(recorded)
+    assert all(row["name"] in page for row in (*recorded["small"], *recorded["sets"]))
 
 
 def test_every_recorded_configuration_was_checked_byte_by_byte(recorded):
@@ -134,18 +179,30 @@ def test_every_recorded_configuration_was_checked_byte_by_byte(recorded):
         assert each["wrong_bytes"] == each["warmup_wrote_bytes"] == 0
         geometry = next(known for known in all_sets() if known.name == each["name"])
         assert each["bytes"] == plan_segments(geometry.geometry).bytes_per_block * geometry.num_ids
-    assert all(row["wrong_bytes"] == 0 for row in recorded["host"]) and recorded["warmup"]["wrote_bytes"] == 0
+    assert all(row["wrong_bytes"] == 0 for row in (*recorded["host"], *recorded["small"]))
+    assert recorded["warmup"]["wrote_bytes"] == 0
 
 
 @pytest.mark.gpu
 def test_a_set_is_measured_and_checked_on_a_gpu(monkeypatch):
-    from kvzero.bench import gpu
+    from kvzero.bench import gpu, timing
 
-    monkeypatch.setattr(gpu, "SETTLE_SECONDS", 0)
+    monkeypatch.setattr(timing, "SETTLE_SECONDS", 0)
     result = gpu._measure_set(BenchSet("small", sets.layers_apart("small", [4_096, 512], 64), 16))
     assert result["wrong_bytes"] == result["warmup_wrote_bytes"] == 0
     assert result["bytes"] == 16 * 4_608 and all(us > 0 for us in result["us"].values())
     assert "us" in result["eras"]["masked-grid"] and result["eras"]["uniform-page"] == {"refused": "non-uniform-pages"}
+
+
+@pytest.mark.gpu
+def test_few_ids_are_measured_and_checked_on_a_gpu(monkeypatch):
+    from kvzero.bench import gpu
+
+    monkeypatch.setattr(gpu.geometries, "names", lambda: ["dsv4_c4_mla_only__BLHNC"])
+    rows = gpu.measure_small()
+    assert [row["num_ids"] for row in rows] == [1, 8, 64] and all(row["wrong_bytes"] == 0 for row in rows)
+    for row in rows:
+        assert row["of_engine"]["least"] <= row["of_engine"]["median"] <= row["of_engine"]["greatest"]
 
 
 @pytest.mark.gpu

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvzero import geometries, plan_segments
-from kvzero.bench import gpu, tiles
+from kvzero.bench import gpu, timing
 from kvzero.errors import KvzeroError
 from kvzero.history import engine, masked_grid, page_per_segment
 from kvzero.workbook import speed
@@ -82,10 +82,10 @@ def test_the_recorded_run_has_what_the_notebook_reads():
 
 def test_a_live_run_measures_only_what_is_shown(monkeypatch):
     asked = []
-    monkeypatch.setattr(gpu, "conditions", lambda: {"gpu": "GPU", "cuda": "13", "clocks": "as found"})
+    monkeypatch.setattr(timing, "conditions", lambda: {"gpu": "GPU", "cuda": "13", "clocks": "as found"})
     monkeypatch.setattr(gpu, "measure_sets", lambda sets: asked.extend(sets) or ["sets"])
     monkeypatch.setattr(gpu, "measure_host", lambda: ["host"])
-    monkeypatch.setattr(tiles, "measure_tiles", lambda: {"rows": []})
+    monkeypatch.setattr(gpu, "measure_tiles", lambda: {"rows": []})
     report, origin = speed.measurements("cuda")
     assert [each.name[: len(name)] for each, name in zip(asked, speed.SHOWN, strict=True)] == list(speed.SHOWN)
     assert origin.startswith("measured now: one GPU, torch ")

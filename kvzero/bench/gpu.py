@@ -1,11 +1,9 @@
-"""The measurements of the bench that need a GPU: device time by graph replay, host time, time to completion."""
+"""What the bench measures on a GPU: large calls, small calls, tiles, and what a call costs the host."""
 
 from __future__ import annotations
 
-import ctypes
 import statistics
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from unittest import mock
 
 import numpy as np
@@ -15,87 +13,23 @@ from kvzero.audit.arena import byte_view
 from kvzero.audit.audit import audit_plan
 from kvzero.errors import KvzeroError
 from kvzero.history import PLANNERS, engine, parts
+from kvzero.layout import geometries
 from kvzero.layout.geometry import CacheGeometry
 from kvzero.plan.planner import plan_segments
+from kvzero.plan.resize import with_num_blocks
 from kvzero.zero.kernel import NO_FLOATS, VALUES, zero_tiles_compiled
 from kvzero.zero.tiles import grid_for, launch_for, tile_table, tiling_for
 from kvzero.zero.zeroer import BlockZeroer
 
-from .sets import BenchSet, Pool, all_sets, layers_apart, slabs
+from .sets import TILES_BYTES, BenchSet, Pool, all_sets, layers_apart, mixed_pages, slabs
+from .timing import completion_us, device_us, driver_memset, host_us, ratio, rounds_us, settle
 
-LAUNCHES_PER_GRAPH = 10
-REPLAYS = 9
-SETTLE_SECONDS = 0.5
-CALLS = 300
-ROUNDS = 15
-ID_COUNTS = (1, 8, 64, 1_024)
+HOST_IDS = (1, 8, 64, 1_024)
+SMALL_IDS = (1, 8, 64)
+SMALL_BLOCKS = 128
+SMALL_LAUNCHES = 20
 FRESH = "fresh pinned copy and public launch"
 ELEMENTS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-
-
-def device_us(call: Callable[[], object], launches: int = LAUNCHES_PER_GRAPH) -> float:
-    """Device time of one call, microseconds: median of graph replays, each of `launches` calls."""
-    call()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for _ in range(launches):
-            call()
-    graph.replay()
-    times = []
-    for _ in range(REPLAYS):
-        start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        graph.replay()
-        stop.record()
-        stop.synchronize()
-        times.append(start.elapsed_time(stop) * 1e3 / launches)
-    return statistics.median(times)
-
-
-def settle() -> None:
-    """Gives memory back and waits: the driver clears what is freed, which takes up to a tenth of the bandwidth."""
-    torch.cuda.synchronize()
-    torch.cuda.empty_cache()
-    time.sleep(SETTLE_SECONDS)
-
-
-def host_us(calls: Mapping[str, Callable[[], object]]) -> dict[str, list[float]]:
-    """Time until a call returns, microseconds: name to its mean over many calls in a row, for each round.
-
-    The calls take turns in every round, so that a host that slows down slows all of them.
-    """
-    times = {name: [] for name in calls}
-    for _ in range(ROUNDS + 1):
-        for name, call in calls.items():
-            torch.cuda.synchronize()
-            start = time.perf_counter()
-            for _ in range(CALLS):
-                call()
-            times[name].append((time.perf_counter() - start) * 1e6 / CALLS)
-    torch.cuda.synchronize()
-    return {name: rounds[1:] for name, rounds in times.items()}
-
-
-def completion_us(call: Callable[[], object]) -> float:
-    """Time until what a call started is done, microseconds: median."""
-    times = []
-    for _ in range(CALLS):
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        call()
-        torch.cuda.synchronize()
-        times.append((time.perf_counter() - start) * 1e6)
-    return statistics.median(times)
-
-
-def driver_memset(memory: torch.Tensor) -> None:
-    """`cudaMemsetAsync` on the current stream, from the driver."""
-    memset = ctypes.CDLL("libcuda.so.1").cuMemsetD8Async
-    memset.argtypes = [ctypes.c_uint64, ctypes.c_ubyte, ctypes.c_size_t, ctypes.c_void_p]
-    code = memset(memory.data_ptr(), 0, len(memory), torch.cuda.current_stream().cuda_stream)
-    if code != 0:
-        raise KvzeroError(detail=f"the driver's memset failed with code {code}")
 
 
 def measure_sets(sets: Sequence[BenchSet] | None = None) -> list[dict]:
@@ -120,11 +54,12 @@ def _measure_set(each: BenchSet) -> dict:
     zeroer.zero(block_ids)
     wrong = pool.wrong_bytes(block_ids)
     settle()
-    memset_us = device_us(lambda: driver_memset(contiguous))
-    ours_us = device_us(lambda: zeroer.zero(ids))
-    shuffled_us = device_us(lambda: zeroer.zero(shuffled))
-    zero_us = device_us(contiguous.zero_)
-    memset_again_us = device_us(lambda: driver_memset(contiguous))
+    times = rounds_us({"driver memset": lambda: driver_memset(contiguous), "kvzero": lambda: zeroer.zero(ids)})
+    of_memset = ratio(times["driver memset"], times["kvzero"])
+    us = {name: statistics.median(each) for name, each in times.items()}
+    us["kvzero, ids shuffled"] = device_us(lambda: zeroer.zero(shuffled))
+    us["torch zero_"] = device_us(contiguous.zero_)
+    us["driver memset again"] = device_us(lambda: driver_memset(contiguous))
     wrong += pool.wrong_bytes(block_ids)
     pool.refill()
     zeroer.zero(shuffled)
@@ -141,13 +76,29 @@ def _measure_set(each: BenchSet) -> dict:
         "tile_bytes": launch.tile_bytes, "store_width_bytes": launch.store_width_bytes,
         "ids_per_program": launch.ids_per_program, "programs": launch.programs,
         "wrong_bytes": wrong, "warmup_wrote_bytes": warmup_wrote,
-        "us": {
-            "kvzero": ours_us, "kvzero, ids shuffled": shuffled_us, "driver memset": memset_us,
-            "driver memset again": memset_again_us, "torch zero_": zero_us,
-            "index_fill_ per layer": _index_fill_us(pool, ids),
-        },
-        "of_memset": statistics.mean((memset_us, memset_again_us)) / ours_us, "of_zero_": zero_us / ours_us,
+        "us": us | {"index_fill_ per layer": _index_fill_us(pool, ids)},
+        "of_memset": of_memset["median"], "of_memset_spread": of_memset, "of_zero_": us["torch zero_"] / us["kvzero"],
         "eras": {name: _era(module, pool, block_ids) for name, module in {**PLANNERS, engine.NAME: engine}.items()},
+    }  # fmt: skip
+
+
+def measure_tiles() -> dict:
+    """Device time of 512 random blocks of the GLM-5.2-like pool, by tile.
+
+    Returns:
+        The set's `name`, `num_ids` and `bytes`, the driver's `memset_us` over as many contiguous bytes, and `rows`,
+        each with `tile_bytes`, `programs`, `us` and `wrong_bytes`.
+    """
+    geometry = mixed_pages()
+    each = BenchSet(geometry.name, geometry, 512)
+    block_ids, plan = each.block_ids(), plan_segments(geometry)
+    contiguous = torch.empty(plan.bytes_per_block * len(block_ids), dtype=torch.uint8, device="cuda")
+    pool = Pool(geometry, "cuda")
+    settle()
+    memset_us = device_us(lambda: driver_memset(contiguous))
+    rows = [measure_tile(plan, pool, block_ids, tile_bytes) for tile_bytes in TILES_BYTES]
+    return {
+        "name": each.name, "num_ids": len(block_ids), "bytes": len(contiguous), "memset_us": memset_us, "rows": rows
     }  # fmt: skip
 
 
@@ -203,18 +154,73 @@ def _era(module, pool: Pool, block_ids: np.ndarray) -> dict:
         "overrun": audit.overrun_bytes > 0,
     }
     if audit.overrun_bytes == 0:
-        # Its tables are made once, so that the graph holds its kernel alone.
-        tables = parts.tables(plan, pool.storages, ids)
-        with mock.patch.object(parts, "tables", lambda *_: tables):
-            result["us"] = device_us(lambda: module.write(plan, pool.storages, ids), launches=2)
+        result["us"] = device_us(_era_call(module, plan, pool, ids), launches=2)
     return result
+
+
+def _era_call(module, plan, pool: Pool, ids: list[int]) -> Callable[[], None]:
+    """An old kernel's launch; its tables are made once, so that a graph holds the kernel alone."""
+    tables = parts.tables(plan, pool.storages, ids)
+
+    def call() -> None:
+        with mock.patch.object(parts, "tables", lambda *_: tables):
+            module.write(plan, pool.storages, ids)
+
+    return call
+
+
+def measure_small() -> list[dict]:
+    """Calls of few ids on every real dump whose engine stated its segments: ours, the engine's kernel, the memset.
+
+    Dumps that are zeroed alike, by both, are measured once, in a pool of `SMALL_BLOCKS` blocks. The engine's kernel is
+    that of vLLM 0.33, with the segments in the dump.
+    """
+    rows, seen = [], set()
+    for name in geometries.names():
+        dump = geometries.load(name)
+        if not dump.engine_segments or dump.num_blocks == 1:
+            continue
+        geometry = with_num_blocks(dump, SMALL_BLOCKS)
+        plan, stated = plan_segments(geometry), engine.plan(geometry)
+        if (key := (plan.digest(), stated.digest())) not in seen:
+            seen.add(key)
+            rows += _measure_small(geometry, plan, stated)
+    return rows
+
+
+def _measure_small(geometry: CacheGeometry, plan, stated) -> list[dict]:
+    pool = Pool(geometry, "cuda")
+    zeroer = BlockZeroer(plan, pool.storages)
+    zeroer.warmup()
+    rows = []
+    for num_ids in SMALL_IDS:
+        block_ids = np.sort(np.random.default_rng(num_ids).permutation(SMALL_BLOCKS)[:num_ids])
+        ids, on_gpu = block_ids.tolist(), torch.from_numpy(block_ids).cuda()
+        contiguous = torch.empty(plan.bytes_per_block * num_ids, dtype=torch.uint8, device="cuda")
+        pool.refill()
+        zeroer.zero(ids)
+        wrong = pool.wrong_bytes(block_ids)
+        calls = {
+            "kvzero, list": lambda ids=ids: zeroer.zero(ids),
+            "kvzero, ids on the GPU": lambda ids=on_gpu: zeroer.zero(ids),
+            "engine": _era_call(engine, stated, pool, ids),
+            "driver memset": lambda memory=contiguous: driver_memset(memory),
+        }
+        times = rounds_us(calls, SMALL_LAUNCHES)
+        rows.append({
+            "name": geometry.name, "num_ids": num_ids, "bytes": len(contiguous), "wrong_bytes": wrong,
+            "us": {name: statistics.median(each) for name, each in times.items()},
+            "of_engine": ratio(times["engine"], times["kvzero, list"]),
+            "of_memset": ratio(times["driver memset"], times["kvzero, list"]),
+        })  # fmt: skip
+    return rows
 
 
 def measure_host() -> list[dict]:
     """What a call costs the host: ours, and a fresh pinned tensor, an asynchronous copy and an ordinary launch."""
     one_storage = slabs("1 storage", 1_024, 1_024, 4_096, 4, 1)
     many_storages = layers_apart("122 storages", [4_096] * 122, 1_024)
-    return [_measure_calls(pool, num_ids) for pool in (one_storage, many_storages) for num_ids in ID_COUNTS]
+    return [_measure_calls(pool, num_ids) for pool in (one_storage, many_storages) for num_ids in HOST_IDS]
 
 
 def _ordinary_launch(plan, pool: Pool) -> Callable[[torch.Tensor], object]:
@@ -229,7 +235,7 @@ def _ordinary_launch(plan, pool: Pool) -> Callable[[torch.Tensor], object]:
         num_ids = len(ids)
         grid, by_strips = grid_for(len(table), num_ids, tiling.ids_per_program, num_ids * plan.bytes_per_block)
         zero_tiles_compiled[grid](
-            table, ids.view(torch.int32), skipped, num_ids, plan.num_blocks, 2, 0, int(by_strips),
+            table, ids.view(torch.int32), skipped, num_ids, plan.num_blocks, 2, 0, by_strips,
             *[0] * VALUES, *constants, num_warps=1, **NO_FLOATS,
         )  # fmt: skip
 
@@ -261,27 +267,11 @@ def _measure_calls(geometry: CacheGeometry, num_ids: int) -> dict:
         wrong += pool.wrong_bytes(as_array)
     host = host_us(calls)
 
-    def of_fresh(name: str) -> float:
-        return statistics.median(ours / theirs for ours, theirs in zip(host[name], host[FRESH], strict=True))
-
+    of_fresh = {name: ratio(host[f"kvzero, {name}"], host[FRESH]) for name in ("list", "array")}
     return {
-        "pool": geometry.name, "num_ids": num_ids, "wrong_bytes": wrong,
+        "pool": geometry.name, "num_ids": num_ids, "launch": "compiled kernel", "wrong_bytes": wrong,
         "host_us": {name: statistics.median(rounds) for name, rounds in host.items()},
         "completion_us": {name: completion_us(call) for name, call in calls.items()},
-        "list_of_fresh": of_fresh("kvzero, list"), "array_of_fresh": of_fresh("kvzero, array"),
+        "list_of_fresh": of_fresh["list"]["median"], "array_of_fresh": of_fresh["array"]["median"],
+        "of_fresh_spread": of_fresh,
     }  # fmt: skip
-
-
-def conditions() -> dict:
-    """The GPU and its driver; the bench sets no clock and no power limit."""
-    properties = torch.cuda.get_device_properties(0)
-    version = ctypes.c_int()
-    ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version))
-    return {
-        "gpu": properties.name,
-        "multiprocessors": properties.multi_processor_count,
-        "memory_bytes": properties.total_memory,
-        "cuda": torch.version.cuda,
-        "driver_cuda_version": version.value,
-        "clocks": "as found, not set",
-    }

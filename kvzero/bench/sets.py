@@ -14,6 +14,7 @@ from kvzero.layout.geometry import CacheGeometry
 from kvzero.plan.resize import with_num_blocks
 
 CANARY = 0xA5
+TILES_BYTES = tuple(1 << power for power in range(9, 17))
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,14 +74,14 @@ def measurements(device: str) -> tuple[dict[str, Any], str]:
     if device == "cpu":
         report = recorded.load(RECORD)
         return report, f"recorded, not measured here: {_conditions(report)}"
-    from kvzero.bench import gpu, tiles
+    from kvzero.bench import gpu, timing
 
     chosen = [each for each in all_sets() if each.name.startswith(SHOWN) and each.num_ids >= 512]
     versions = {"torch": torch.__version__, "triton": triton.__version__}
     report = {
-        "conditions": {"date": datetime.date.today().isoformat(), **versions, **gpu.conditions()},
+        "conditions": {"date": datetime.date.today().isoformat(), **versions, **timing.conditions()},
         "sets": gpu.measure_sets(chosen),
-        "tiles": tiles.measure_tiles(),
+        "tiles": gpu.measure_tiles(),
         "host": gpu.measure_host(),
     }
     return report, f"measured now: {_conditions(report)}"

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import ipywidgets as widgets
 
-from kvzero.bench.sets import layers_apart
-from kvzero.bench.tiles import TILES_BYTES
+from kvzero.bench.sets import TILES_BYTES, layers_apart
 from kvzero.history import page_per_segment
 from kvzero.plan.planner import plan_segments
 from kvzero.zero.tiles import launch_for

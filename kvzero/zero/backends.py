@@ -183,31 +183,33 @@ class KernelBackend:
         capturing = torch.cuda.is_current_stream_capturing()
         if capturing:
             self._bound.check()
+        if isinstance(ids, (list, np.ndarray)):
+            if capturing or len(ids) <= MOST_BY_VALUE:
+                # A graph holds the arguments of its launches: it needs no memory that must outlive it.
+                self._zero_by_value(ids if isinstance(ids, list) else ids.tolist())
+            else:
+                self._zero_copied(ids)
+            return
         if isinstance(ids, ReplayableIds):
-            self._zero_on_gpu(ids.buffer, NO_BLOCK, capturing)
-        elif isinstance(ids, torch.Tensor):
-            words = ids if ids.dtype in (torch.int32, torch.int64) else ids.to(torch.int64)
-            # No id stands for a free place here, so all count that lie outside the pool; 0 never does.
-            self._zero_on_gpu(words.contiguous(), 0, capturing)
-        elif capturing or len(ids) <= MOST_BY_VALUE:
-            # A graph holds the arguments of its launches: it needs no memory that must outlive it.
-            self._zero_by_value(ids if isinstance(ids, list) else ids.tolist())
+            words, no_block = ids.buffer, NO_BLOCK
         else:
-            if len(ids) * self._bytes_per_block >= SORT_BYTES:
-                ids.sort()
-            for part in _parts(ids, min(IDS_PER_COPY, self._tiles.ids_per_launch)):
-                self._launch(self._tiles, len(part), torch.from_numpy(part).to(self.device, non_blocking=True))
+            words = (ids if ids.dtype in (torch.int32, torch.int64) else ids.to(torch.int64)).contiguous()
+            no_block = 0  # which is never outside the pool: there are no free places
+        if capturing:
+            self._captured.append(words)
+        for part in _parts(words, self._tiles.ids_per_launch):
+            self._launch(self._tiles, len(part), part, no_block)
 
     def _zero_by_value(self, ids: list[int]) -> None:
         cut = self._tiles if len(ids) <= FEW_BY_VALUE else self._wide
         for part in _parts(ids, min(MOST_BY_VALUE, cut.ids_per_launch)):
             self._launch(cut, len(part), values=argument_values(part))
 
-    def _zero_on_gpu(self, ids: torch.Tensor, no_block: int, capturing: bool) -> None:
-        if capturing:
-            self._captured.append(ids)
-        for part in _parts(ids, self._tiles.ids_per_launch):
-            self._launch(self._tiles, len(part), part, no_block)
+    def _zero_copied(self, ids: np.ndarray) -> None:
+        if len(ids) * self._bytes_per_block >= SORT_BYTES:
+            ids.sort()
+        for part in _parts(ids, min(IDS_PER_COPY, self._tiles.ids_per_launch)):
+            self._launch(self._tiles, len(part), torch.from_numpy(part).to(self.device, non_blocking=True))
 
     def _launch(
         self, cut: _Tiles, num_ids: int, ids: torch.Tensor | None = None, no_block: int = 0, values=NO_VALUES
@@ -218,10 +220,7 @@ class KernelBackend:
         grid, by_strips = tiles.grid_for(
             cut.num_tiles, num_ids or 1, cut.ids_per_program, num_ids * self._bytes_per_block
         )  # fmt: skip
-        numbers = (
-            num_ids, self._plan.num_blocks, ids.itemsize // 4, no_block, int(by_strips),
-            *values, *cut.constants, by_value,
-        )  # fmt: skip
+        num_blocks, words_per_id = self._plan.num_blocks, ids.itemsize // 4
         if self._on_gpu:
             stream = triton.runtime.driver.active.get_current_stream(self.device.index)
             if stream not in self._streams:
@@ -229,12 +228,16 @@ class KernelBackend:
             compiled = cut.compiled.get(by_value)
             if compiled is not None:
                 # A third of what Triton's other launch costs the host: that one looks for the specialization each time.
-                compiled[grid](cut.address, ids.data_ptr(), self._counter_address, *numbers, stream=stream)
+                compiled[grid](
+                    cut.address, ids.data_ptr(), self._counter_address, num_ids, num_blocks, words_per_id, no_block,
+                    by_strips, *values, *cut.constants, by_value, stream=stream,
+                )  # fmt: skip
                 return
         # Interpreted, this returns None.
         cut.compiled[by_value] = self._jit[grid](
-            cut.table, ids.view(torch.int32), self._skipped.counter, *numbers, **cut.options
-        )
+            cut.table, ids.view(torch.int32), self._skipped.counter, num_ids, num_blocks, words_per_id, no_block,
+            by_strips, *values, *cut.constants, by_value, **cut.options,
+        )  # fmt: skip
 
     def _meet(self, stream: int) -> None:
         self._streams.add(stream)

@@ -302,8 +302,8 @@ def ids_per_launch(programs_per_block: int, limits: DeviceLimits = CUDA, ids_per
     return min(fits, MOST_IDS // ids_per_program) * ids_per_program
 
 
-def grid_for(num_tiles: int, num_ids: int, ids_per_program: int, nbytes: int) -> tuple[tuple[int, int, int], bool]:
-    """The grid of one launch, and whether its programs go strip by strip.
+def grid_for(num_tiles: int, num_ids: int, ids_per_program: int, nbytes: int) -> tuple[tuple[int, int, int], int]:
+    """The grid of one launch, and whether its programs go strip by strip (0 or 1, as the kernel takes it).
 
     Args:
         num_tiles: tiles of a block.
@@ -313,12 +313,12 @@ def grid_for(num_tiles: int, num_ids: int, ids_per_program: int, nbytes: int) ->
 
     Example: 3 tiles of 100 ids each, in a small call and in a large one.
         >>> grid_for(3, 100, 1, nbytes=1 << 20), grid_for(3, 100, 1, nbytes=1 << 30)
-        (((3, 100, 1), False), ((300, 1, 1), True))
+        (((3, 100, 1), 0), ((300, 1, 1), 1))
     """
     batches = -(-num_ids // ids_per_program)
     if nbytes > SMALL_CALL_BYTES or batches > MAX_GRID_Y:
-        return (num_tiles * batches, 1, 1), True
-    return (num_tiles, batches, 1), False
+        return (num_tiles * batches, 1, 1), 1
+    return (num_tiles, batches, 1), 0
 
 
 def checked_num_ids(num_ids: object) -> int:
