@@ -55,8 +55,7 @@ class RingIdBuffer:
         turn = self._next
         self._next = (turn + 1) % len(self._buffers)
         self._buffers[turn][: len(block_ids)] = torch.tensor(list(block_ids), dtype=torch.int64)
-        self.stream.note("fill", turn, block_ids)
-        ids = self.stream.enqueue_copy(self._buffers[turn], len(block_ids), buffer=turn)
+        ids = self.stream.enqueue_copy(self._buffers[turn], len(block_ids))
         self.stream.enqueue_kernel(self._zero, ids)
 
 

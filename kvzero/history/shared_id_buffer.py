@@ -43,8 +43,7 @@ class SharedIdBuffer:
         if len(block_ids) > len(self._buffer):
             self._buffer = self.stream.new_buffer(len(block_ids))
         self._buffer[: len(block_ids)] = torch.tensor(list(block_ids), dtype=torch.int64)
-        self.stream.note("fill", 0, block_ids)
-        ids = self.stream.enqueue_copy(self._buffer, len(block_ids), buffer=0)
+        ids = self.stream.enqueue_copy(self._buffer, len(block_ids))
         self.stream.enqueue_kernel(self._zero, ids)
 
 
