@@ -191,7 +191,7 @@ def test_a_knob_of_the_site_says_what_its_function_says(visit):
             page.keyboard.press("ArrowDown")
         sentence, text, words = drawn(label)
         assert knob.get_by_role("radio", name=label).is_checked()
-        assert knob.locator(".said").inner_text() == sentence
+        assert knob.locator(".said").text_content() == sentence
         state = knob.locator(".state.here")
         assert state.count() == 1 and knob.locator(".state:visible").count() == 1
         assert state.locator("pre").first.text_content().strip() == text
@@ -209,7 +209,7 @@ def test_a_long_knob_is_a_slider(visit):
     assert slider.get_attribute("aria-valuetext") == "37,376 bytes" == knob.locator("output").inner_text()
     page.keyboard.press("End")
     assert slider.get_attribute("aria-valuetext") == "37,824 bytes"
-    assert "wipes 384 live bytes" in knob.locator(".said").inner_text()
+    assert "wipes 384 live bytes" in knob.locator(".said").text_content()
 
 
 def test_without_a_script_the_first_and_the_boundary_state_are_shown(visit):

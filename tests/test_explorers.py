@@ -32,15 +32,13 @@ from kvzero.workbook.explorers import (
     launch_size_knob,
     layout_data,
     layout_explorer,
-    probe_explorer,
 )
 from kvzero.workbook.explorers.base import note_figure
 from kvzero.workbook.explorers.launch_size import two_page_geometry
-from kvzero.workbook.probe import probe
 from kvzero.workbook.toy import ToyOptionError, make_geometry
 from kvzero.zero.tiles import AMD, CUDA
 
-MAKERS = [layout_explorer, probe_explorer, id_race_knob, launch_size_knob]
+MAKERS = [layout_explorer, id_race_knob, launch_size_knob]
 
 
 # ---- id race ----
@@ -203,8 +201,7 @@ def test_every_control_is_native_described_and_does_something(make):
         else:
             control.value = control.max if control.value != control.max else control.min
         assert explorer.draws == draws + 1, f"{name} redraws once"
-        if (make, name) != (probe_explorer, "step"):
-            assert explorer.view.code != before, f"{name} is part of the state shown as code"
+        assert explorer.view.code != before, f"{name} is part of the state shown as code"
     explorer.reset.click()
     assert explorer.preset.value == explorer.preset.options[0]
     assert explorer.errors == []
@@ -227,19 +224,6 @@ def test_the_layouts_code_gives_the_same_layout():
         exec(explorer.view.code, {**names, "show_layout": shown.append})
         assert shown[0].sentence == explorer.view.sentence
         assert shown[0].segments_text == explorer.view.table
-
-
-def test_the_probes_code_gives_the_same_record():
-    pool = make_geometry(layers=2, num_blocks=3, order="BLNHC", pad_bytes=4)
-    plan = plan_segments(pool)
-    explorer = probe_explorer(pool, plan, byte=7)
-    assert explorer.view.sentence == probe(pool, plan, 0, 7).sentence()
-    explorer.set(byte=66)
-    names = {"probe": probe, "geometry": pool, "plan": plan}
-    assert eval(explorer.view.code, names).sentence() == explorer.view.sentence
-    assert "is pad" in explorer.view.sentence
-    explorer.set(step="a page")
-    assert explorer.controls["byte"].step == pool.layers[0].page_bytes
 
 
 def test_a_preset_can_be_chosen_again_after_a_change_of_ones_own():

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
+from picture_check import picture_problems
 
 from kvzero.workbook import bars, knob
+from kvzero.workbook.figures import SIGNS, Sheet
 from kvzero.workbook.knob import MIMETYPE, STEPS_VARIABLE
 
 STEPS = {"one page": {"pages": 1, "unit": "pages"}, "eight": {"pages": 8}, "in blocks": {"unit": "blocks"}}
@@ -66,7 +68,7 @@ def test_the_code_of_a_state_runs_as_pasted(turned):
 
 
 def test_for_a_site_every_step_is_drawn_by_the_same_function(turned, monkeypatch):
-    monkeypatch.setenv(STEPS_VARIABLE, "1")
+    monkeypatch.setenv(STEPS_VARIABLE, "steps")
     record = shown(turned)[1][MIMETYPE]
     assert [step["label"] for step in record["steps"]] == list(STEPS) and record["boundary"] == 2
     for step, state in zip(record["steps"], turned.steps.values(), strict=True):
@@ -89,3 +91,30 @@ def test_an_error_is_recorded_shown_and_raised(turned):
 def test_steps_that_do_not_fit_the_controls_are_refused(steps):
     with pytest.raises(ValueError):
         knob(count, controls=CONTROLS, steps=steps, title="How many?")
+
+
+def test_the_check_of_pictures_sees_each_fault(turned):
+    figure = Sheet(1.0)
+    figure.text(0.2, 0.3, "one label")
+    assert picture_problems(figure.finish().svg("Fine.")) == []
+    for x, y, words, problem in (
+        (0.5, 0.32, "another", "'one label' lies on 'another'"),
+        (8.8, 0.6, "too far right", "'too far right' is cut off"),
+    ):
+        wrong = Sheet(1.0)
+        wrong.text(0.2, 0.3, "one label")
+        wrong.text(x, y, words)
+        assert [found.partition(": ")[2] for found in picture_problems(wrong.finish().svg("…"))] == [problem]
+    quiet = Sheet(1.0)
+    quiet.box(1, 0.5, 1, 0.2, SIGNS["cleared"])
+    assert picture_problems(quiet.figure.svg("a")) == []
+    drawn = quiet.finish().svg("old: wipes 5 live bytes that are not its own.")
+    assert picture_problems(drawn) == ["old: wipes 5 live bytes that are not its: says stomped bytes and draws none"]
+
+
+def test_the_ends_of_all_controls_are_drawn_for_a_test(monkeypatch):
+    monkeypatch.setenv(STEPS_VARIABLE, "extremes")
+    turned = knob(count, controls={"pages": range(1, 9), "unit": ["pages", "blocks"]}, steps=STEPS, title="How many?")
+    record = shown(turned)[1][MIMETYPE]
+    said = ["1 pages & no more.", "1 blocks & no more.", "8 pages & no more.", "8 blocks & no more."]
+    assert [step["sentence"] for step in record["steps"]][3:] == said

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from picture_check import picture_problems
 from site_check import site_problems
 
 from kvzero.device import pick_device
 from kvzero.workbook import site
+from kvzero.workbook.knob import MIMETYPE, STEPS_VARIABLE
 from kvzero.workbook.runner import failure_text, files_beside, run_notebook
 
 NOTEBOOKS = sorted((Path(__file__).parent.parent / "notebooks").glob("*.ipynb"))
+SVG = "image/svg+xml"
 FILES = files_beside(NOTEBOOKS)
 
 
@@ -21,6 +25,10 @@ def executions(request, tmp_path_factory):
     """A future per notebook that this session selected; each test waits for its own."""
     out = tmp_path_factory.mktemp("executed")
     device = pick_device()
+    # The knobs draw their steps and the ends of their controls too, for the site and for the test of the pictures.
+    patch = pytest.MonkeyPatch()
+    patch.setenv(STEPS_VARIABLE, "extremes")
+    request.addfinalizer(patch.undo)
     items = [item for item in request.session.items if item.path == request.path and hasattr(item, "callspec")]
     selected = [item.callspec.params["path"] for item in items]
     with ThreadPoolExecutor(1 if device == "cuda" else 2) as pool:
@@ -36,6 +44,20 @@ def test_notebook_proves_its_claims(executions, path):
     assert {state for _, state in result.ruling.exercises} <= {"unsolved"}, (
         "committed with an answer filled in"
     )
+
+
+@pytest.mark.notebook
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_pictures_overlap_no_labels_and_show_what_they_say(executions, path):
+    result = executions[path].result()
+    notebook = json.loads(result.executed_path.read_text(encoding="utf-8"))
+    outputs = [output.get("data", {}) for cell in notebook["cells"] for output in cell.get("outputs", ())]
+    drawings = [("".join(data[SVG]), "") for data in outputs if SVG in data]
+    steps = [step for data in outputs for step in data.get(MIMETYPE, {"steps": ()})["steps"]]
+    drawings += [(step["picture"], step["sentence"]) for step in steps]
+    found = [problem for drawing, sentence in drawings for problem in picture_problems(drawing, sentence)]
+    assert found == []
 
 
 @pytest.mark.notebook

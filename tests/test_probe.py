@@ -12,7 +12,7 @@ from strategies import engine_layouts
 from kvzero import geometries
 from kvzero.history import planner
 from kvzero.plan.planner import plan_segments
-from kvzero.workbook.probe import ByteOutsideStorageError, probe, writers
+from kvzero.workbook.probe import ByteOutsideStorageError, draw_byte, probe, writers
 from kvzero.workbook.toy import ORDERS, make_geometry
 
 CASES = [{"order": order} for order in ORDERS] + [
@@ -98,3 +98,14 @@ def test_a_byte_outside_is_refused_with_the_numbers():
         with pytest.raises(ByteOutsideStorageError) as caught:
             probe(slab, None, 0, byte)
         assert (caught.value.byte, caught.value.last_byte) == (byte, slab.storages[0].nbytes - 1)
+
+
+def test_a_byte_is_drawn_with_its_surroundings_and_said():
+    pool = make_geometry(layers=2, num_blocks=9, order="BLNHC", pad_bytes=4)
+    plan = plan_segments(pool)
+    for byte in (0, 66, pool.storages[0].nbytes - 1):
+        figure, sentence, text = draw_byte(pool, plan, 0, byte)
+        assert sentence == probe(pool, plan, 0, byte).sentence() and text.startswith(sentence)
+        assert f"Bytes around {byte:,} of storage 0, the byte asked for; each character 4 bytes" in figure.words
+    with pytest.raises(ByteOutsideStorageError):
+        draw_byte(pool, plan, 0, pool.storages[0].nbytes)

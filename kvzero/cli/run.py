@@ -63,7 +63,7 @@ def _folder(text: str) -> Path:
 def _knob_steps(wanted: bool) -> Iterator[None]:
     """Have the notebooks draw what the knobs of a site step through."""
     if wanted:
-        os.environ["KVZERO_KNOB_STEPS"] = "1"
+        os.environ["KVZERO_KNOB_STEPS"] = "steps"
     try:
         yield
     finally:

@@ -7,6 +7,7 @@ short list of states; they are drawn by the same function when the site is made.
 from __future__ import annotations
 
 import html
+import itertools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -14,7 +15,8 @@ from typing import Any
 from .figures.show import bundle
 
 MIMETYPE = "application/vnd.kvzero.knob+json"
-# Set by `kvzero run --html`: the steps are drawn only where a site is made of them.
+# Set to "steps" by `kvzero run --html`: they are drawn only where a site is made of them. A test sets it to "extremes",
+# and gets the states at the ends of the controls as well.
 STEPS_VARIABLE = "KVZERO_KNOB_STEPS"
 # A notebook that is opened again has the last picture but no controls; JupyterLab's own words for that help nobody.
 _WITHOUT_KERNEL = """<style>
@@ -38,7 +40,7 @@ class Knob:
         title: str,
         boundary: str | None,
     ):
-        self._draw, self._title, self.steps = draw, title, steps
+        self._draw, self._title, self._values, self.steps = draw, title, controls, steps
         self._boundary = boundary or list(steps)[-1]
         self.state = dict(next(iter(steps.values())))
         self.errors: list[Exception] = []
@@ -122,15 +124,21 @@ class Knob:
         from IPython.display import display
 
         data = dict(self._bundle)
-        if os.environ.get(STEPS_VARIABLE):
-            data[MIMETYPE] = self.site_steps()
+        wanted = os.environ.get(STEPS_VARIABLE)
+        if wanted:
+            data[MIMETYPE] = self.drawn_steps(self.steps if wanted == "steps" else {**self.steps, **self._extremes()})
         display(self._box)
         self._display = display(data, raw=True, display_id=True)
 
-    def site_steps(self) -> dict[str, Any]:
-        """All steps, drawn: the output of type `MIMETYPE` from which the static site makes its knob."""
+    def _extremes(self) -> dict[str, dict[str, Any]]:
+        """The states with every control at an end of its values."""
+        ends = [(values[0], values[-1]) for values in map(_values, self._values.values())]
+        return {f"{corner}": dict(zip(self._values, corner, strict=True)) for corner in itertools.product(*ends)}
+
+    def drawn_steps(self, states: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        """The output of type `MIMETYPE` from which the static site makes its knob: states by label, drawn."""
         steps = []
-        for label, state in self.steps.items():
+        for label, state in states.items():
             figure, sentence, text = drawn(self._draw, state)
             steps.append({
                 "label": label, "sentence": sentence, "text": text, "code": state_code(self._draw, state),
@@ -204,10 +212,13 @@ def _checked_steps(controls: Mapping[str, Any], steps: Mapping[str, Mapping[str,
         if state.keys() != controls.keys():
             raise ValueError(f"step {label!r} has {sorted(state)}, and the controls are {sorted(controls)}")
         for name, value in state.items():
-            values = controls[name].values() if isinstance(controls[name], Mapping) else controls[name]
-            if value not in values:
+            if value not in _values(controls[name]):
                 raise ValueError(f"step {label!r}: {name} = {value!r} is not among the control's values")
     return full
+
+
+def _values(control: Sequence[Any] | Mapping[str, Any]) -> Sequence[Any]:
+    return list(control.values()) if isinstance(control, Mapping) else control
 
 
 def _control(name: str, values: Sequence[Any] | Mapping[str, Any], start: Any) -> Any:

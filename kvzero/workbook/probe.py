@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from kvzero.errors import KvzeroError
 from kvzero.layout.geometry import CacheGeometry
@@ -11,6 +10,7 @@ from kvzero.layout.ownership import owners_of_byte
 from kvzero.layout.records import LayerView, Name
 from kvzero.plan.planner import Plan
 
+from .figures import Figure, draw_map
 from .figures.bands import dim_letters
 
 
@@ -77,10 +77,6 @@ class Probe:
         more = f" and {len(self.written_by) - 3} more" if len(self.written_by) > 3 else ""
         return f"{where} {what}. Written by {', '.join(pairs)}{more}."
 
-    def to_dict(self) -> dict[str, Any]:
-        """The record as plain data."""
-        return asdict(self)
-
 
 def _owner_text(owner: Owner) -> str:
     parts = [f"block {owner.block:,}", f"layer {owner.layer}"]
@@ -119,6 +115,24 @@ def probe(geometry: CacheGeometry, plan: Plan | None, storage: Name, byte: int) 
         raise ByteOutsideStorageError(storage=storage, byte=byte, last_byte=nbytes - 1)
     owners = tuple(_owner(geometry.layer(name), block, byte) for name, block in owners_of_byte(geometry, storage, byte))
     return Probe(storage, byte, owners, writers(plan, storage, byte) if plan is not None else ())
+
+
+def draw_byte(geometry: CacheGeometry, plan: Plan, storage: Name, byte: int) -> tuple[Figure, str, str]:
+    """What one byte is, as (figure, sentence, text): the map around it, for `show` and for a knob's function.
+
+    Args:
+        geometry, plan, storage, byte: those of `probe`.
+
+    Raises:
+        UnknownSelectionError, ByteOutsideStorageError: as `probe` does.
+    """
+    found = probe(geometry, plan, storage, byte)
+    homes = [owner.block for owner in found.owners] or [block for _, block in found.written_by]
+    near = range(max(0, homes[0] - 2), min(geometry.num_blocks, homes[0] + 3)) if homes else None
+    return draw_map(
+        geometry, plan if homes else None, blocks=homes[:1] or None, rows=near, focus=(storage, byte),
+        sentence=found.sentence(),
+    )  # fmt: skip
 
 
 def writers(plan: Plan, storage: Name, byte: int) -> tuple[tuple[int, int], ...]:

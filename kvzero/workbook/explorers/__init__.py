@@ -7,11 +7,9 @@ from .base import Explorer, View
 from .id_race import IdRace, id_race_data, id_race_figure, id_race_knob
 from .launch_size import LaunchSize, launch_size_data, launch_size_figure, launch_size_knob
 from .layout import Layout, layout_data, layout_explorer, show_layout
-from .probe import probe_explorer, probe_figure, probe_map
 
 __all__ = [
     "Explorer", "IdRace", "LaunchSize", "Layout", "View",
     "id_race_data", "id_race_figure", "id_race_knob", "launch_size_data", "launch_size_figure", "launch_size_knob",
-    "layout_data", "layout_explorer",
-    "probe_explorer", "probe_figure", "probe_map", "show_layout",
+    "layout_data", "layout_explorer",  "show_layout",
 ]  # fmt: skip
