@@ -19,9 +19,7 @@ from kvzero.layout.intervals import as_ranges, total, union
 from kvzero.plan.planner import Plan, plan_segments
 from kvzero.workbook.figures import map_text, memory_map, memory_map_data, page_runs
 from kvzero.workbook.figures.atlas import STATES, Atlas
-from kvzero.workbook.figures.bands import to_cells
 from kvzero.workbook.figures.memory_map import draw_memory_map
-from kvzero.workbook.figures.whole_pool import planned_bytes, whole_pool_cells
 from kvzero.workbook.toy import ORDERS, ToyOptionError, make_geometry
 
 
@@ -112,7 +110,7 @@ def test_no_kind_vanishes_from_the_folded_pool(case):
     geometry, plan, blocks = case
     audit = audit_plan(plan, geometry, blocks)
     totals = memory_map_data(geometry, plan, audit).totals
-    shown = Atlas(geometry).fold(plan, audit.ranges).kinds
+    shown = Atlas(geometry).fold(audit.ranges).kinds
     worst = [kind for kind in STATES if totals.get(kind)][-1]
     assert (shown == STATES.index(worst) + 1).any()
 
@@ -131,29 +129,6 @@ def test_a_byte_in_a_hundred_thousand_blocks_is_seen():
     assert any(cell.kind == "missed" and cell.end_bytes - cell.start_bytes == 1 for cell in data.byte_cells)
     assert "[!]" in map_text(data)
     assert "leaves 1 of 6,553,600 needed bytes dirty" in " ".join(draw_memory_map(data).words)
-
-
-@given(wrong_plans())
-def test_the_whole_pool_is_counted_without_listing_it(case):
-    geometry, plan, _ = case
-    bands = Atlas(geometry).bands
-    every = plan.ranges(range(geometry.num_blocks))
-    assert planned_bytes(plan, bands) == sum(total(union(ranges)) for ranges in every.values())
-    listed, counted = set(), set()
-    for storage, ranges in every.items():
-        listed |= spread(to_cells(ranges, bands, storage))
-    counted = spread(whole_pool_cells(plan, bands))
-    assert counted == listed
-
-
-def spread(cells: np.ndarray) -> set[tuple[int, int]]:
-    """Every (row, column) in some cells."""
-    return {
-        (row, column)
-        for _, first, last, left, right in cells.tolist()
-        for row in range(first, last + 1)
-        for column in range(left, right)
-    }
 
 
 @given(wrong_plans(), st.data())

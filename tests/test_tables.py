@@ -14,8 +14,8 @@ SIDES = ["left", "right", "right", "right", "right", "left", "left", "right"]
 
 def test_numbers_with_a_unit_stand_to_the_right():
     said = table_html(HEADER, ROWS, "…")
-    assert re.findall(r"<th style='text-align:(\w+)", said) == SIDES
-    assert re.findall(r"<td style='text-align:(\w+)", said) == SIDES * 2
+    assert re.findall(r"<th scope=col class='\w+' style='text-align:(\w+)", said) == SIDES
+    assert re.findall(r"<td class='[\w ]+' style='text-align:(\w+)", said) == SIDES * 2
 
 
 def test_what_is_wrong_is_marked_and_what_is_written_is_escaped():

@@ -53,7 +53,9 @@ def table_html(header: Sequence[str], rows: Sequence[Sequence[object]], sentence
         for side, word in zip(sides, words, strict=True):
             style = f"text-align:{side};" + "white-space:nowrap;" * (tag == "td" and len(word) <= MOST_UNBROKEN)
             style += WRONG * word.startswith("✗")
-            parts.append(f"<{tag} style='{style}'>{html.escape(word)}</{tag}>")
+            # The site has a style sheet of its own, and no style in attributes.
+            look = f"class='{side}{' failed' * word.startswith('✗')}' style='{style}'"
+            parts.append(f"<{tag}{' scope=col' * (tag == 'th')} {look}>{html.escape(word)}</{tag}>")
         return f"<tr>{''.join(parts)}</tr>"
 
     body = "".join(cells("td", [_cell(value) for value in row]) for row in rows)

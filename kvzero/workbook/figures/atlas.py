@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import gcd
 
@@ -11,11 +12,8 @@ import numpy as np
 from kvzero.layout.geometry import CacheGeometry
 from kvzero.layout.intervals import as_ranges, intersect, subtract, union
 from kvzero.layout.records import Name
-from kvzero.plan.planner import Plan
 
 from .bands import Run, bands_of, page_runs, to_cells
-from .naming import short_names
-from .whole_pool import whole_pool_cells
 
 STATES = ("planned", "cleared", "pad", "missed", "stomped", "overrun")  # the worst last
 MAX_PIECES = 12
@@ -236,7 +234,7 @@ class Atlas:
                 )  # fmt: skip
         return cells
 
-    def fold(self, plan: Plan | None, ranges) -> Fold:
+    def fold(self, ranges) -> Fold:
         """Fold the whole pool into a grid of at most FOLD_ROWS by FOLD_COLUMNS."""
         columns = min(FOLD_COLUMNS, self.row_bytes)
         scale = columns / self.row_bytes
@@ -248,7 +246,10 @@ class Atlas:
         # One extra row takes what lies past the end of the pool.
         kinds = np.zeros((rows + 1, columns), np.uint8)
         for code, state in enumerate(STATES, start=1):
-            for cells in self._state_cells(plan, ranges, state):
+            for storage, found in ranges.get(state, {}).items():
+                if not len(found):
+                    continue
+                cells = to_cells(found, self.bands, storage)
                 count = np.zeros((rows + 2, columns + 1), np.int32)
                 top = np.clip(cells[:, 1] // per, 0, rows)
                 bottom = np.clip(cells[:, 2] // per, 0, rows) + 1
@@ -259,15 +260,6 @@ class Atlas:
                     np.add.at(count, (row, column), sign)
                 kinds[count.cumsum(0).cumsum(1)[: rows + 1, :columns] > 0] = code
         return Fold(kinds, owners, per)
-
-    def _state_cells(self, plan: Plan | None, ranges, state: str) -> Iterable[np.ndarray]:
-        if ranges is None:
-            if state == "planned":
-                yield whole_pool_cells(plan, self.bands)
-            return
-        for storage, found in ranges.get(state, {}).items():
-            if len(found):
-                yield to_cells(found, self.bands, storage)
 
 
 def _sweep(spans, low: int, high: int) -> list[tuple[int, int, tuple[int, ...], str]]:
@@ -315,3 +307,28 @@ def _cut(start: int, end: int, marks) -> Iterable[tuple[int, int, str]]:
         at = b
     if at < end:
         yield at, end, ""
+
+
+def short_names(names: Sequence[str]) -> tuple[str, ...]:
+    """Drop from each name the words that all names share.
+
+    Args:
+        names: layer names with words parted by dots.
+
+    Returns:
+        As many names, each still one of a kind.
+
+    >>> short_names(["model.layers.0.self_attn.attn", "model.layers.1.self_attn.attn", "model.layers.1.indexer"])
+    ('0 self_attn attn', '1 self_attn attn', '1 indexer')
+    >>> short_names(["layer.0", "layer.1"])
+    ('layer 0', 'layer 1')
+    """
+    words = [name.split(".") for name in names]
+    shared = set(words[0]).intersection(*words) if words else set()
+    brief = []
+    for parts in words:
+        kept = [word for word in parts if word not in shared] or parts[-1:]
+        if all(re.fullmatch(r"\d+", word) for word in kept):
+            kept = ["layer", *kept]
+        brief.append(" ".join(kept))
+    return tuple(brief) if len(set(brief)) == len(set(names)) else tuple(names)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .atlas import STATES, Cell
-from .map_data import MemoryMapData
-from .measures import Measure
+from .map_data import Measure, MemoryMapData
 from .panel import LEFT, RIGHT, bracket, kernel_mark, kernel_marks, owner_text, told
 from .sheet import Sheet
 from .style import BODY_POINTS, INK, PAPER, SIGNS, SMALL_POINTS, SOFT, owner_sign, text_width, wrap

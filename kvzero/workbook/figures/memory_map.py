@@ -12,9 +12,8 @@ from kvzero.plan.planner import Plan
 
 from .block_panel import Columns, draw_blocks, rows_inches
 from .byte_panel import ByteLine, byte_lines, draw_bytes
-from .fold_panel import draw_fold
 from .map_data import MemoryMapData, memory_map_data
-from .panel import RIGHT, kernel_mark, kernel_marks
+from .panel import RIGHT, draw_fold, kernel_mark, kernel_marks
 from .sheet import Figure, Sheet
 from .style import HAIR, SIGNS, WIDTH_INCHES, bytes_text, owner_sign, title_lines
 
