@@ -11,7 +11,7 @@ from kvzero import errors
 from kvzero.audit.arena import Arena
 from kvzero.audit.audit import audit_bytes, audit_plan
 from kvzero.audit.live import audit_live
-from kvzero.audit.report import Audit
+from kvzero.audit.result import Audit
 from kvzero.errors import KvzeroError
 from kvzero.layout import geometries
 from kvzero.layout.capture import capture, capture_vllm

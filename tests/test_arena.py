@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from kvzero import errors
-from kvzero.audit.arena import Arena, canary
-from kvzero.audit.comparing import mask_ranges
+from kvzero.audit.arena import Arena, canary, mask_ranges
 from kvzero.history import named
 from kvzero.layout.geometry import CacheGeometry
 from kvzero.plan.resize import with_num_blocks

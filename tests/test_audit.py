@@ -17,7 +17,7 @@ from kvzero import errors
 from kvzero.audit.arena import Arena
 from kvzero.audit.audit import audit_bytes, audit_plan
 from kvzero.audit.live import audit_live
-from kvzero.audit.report import KINDS
+from kvzero.audit.result import KINDS
 from kvzero.history import PLANNERS, named, planner
 from kvzero.layout.geometry import CacheGeometry
 from kvzero.layout.intervals import as_ranges, total

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from kvzero.audit.arena import Arena
+from kvzero.audit.arena import Arena, mask_ranges
 from kvzero.audit.audit import audit_bytes, audit_plan
-from kvzero.audit.comparing import mask_ranges
 from kvzero.history import shared_id_buffer
 from kvzero.history.stream_model import CudaStream, StreamModel
 from kvzero.layout.geometry import CacheGeometry

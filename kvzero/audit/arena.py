@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from math import prod
 
 import numpy as np
 import torch
 
 from kvzero import errors
-from kvzero.audit.comparing import mask_ranges, views_to_blocks
-from kvzero.audit.report import KINDS, Audit, make_audit
+from kvzero.audit.blocks import BlockIds, views_to_blocks
+from kvzero.audit.result import KINDS, Audit, make_audit
 from kvzero.layout.geometry import CacheGeometry
-from kvzero.layout.intervals import total, union
+from kvzero.layout.intervals import as_ranges, total, union
 from kvzero.layout.records import LayerView, Name
 
 ALIGNMENT_BYTES = 256
@@ -22,8 +21,7 @@ REDZONE_BYTES = 4096
 PERIODS_BYTES = (65_521, 65_519)
 # Buffer, canary, and the masks of one audit, per byte of storage.
 MEMORY_FACTOR = 6
-# A view that names more bytes than so many times its storage lies on itself.
-MOST_TIMES_NAMED = 64
+PIECE_BYTES = 1 << 30  # torch lists at most 2**31 elements at once
 
 
 class Arena:
@@ -45,7 +43,6 @@ class Arena:
 
     Raises:
         ArenaTooLargeError: the arena and one audit would not fit in the device's free memory.
-        RepeatedBytesError: a view whose elements lie on one another, so that to index them all would not end.
 
     Example:
         >>> layer = {"name": "k", "storage": 0, "byte_offset": 12, "shape": [5, 4], "stride": [12, 1],
@@ -65,7 +62,6 @@ class Arena:
         self.device = torch.device(device)
         self.redzone_bytes = -(-max(redzone_bytes, 1) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
         sizes = {storage.id: storage.nbytes + 2 * self.redzone_bytes for storage in geometry.storages}
-        _check_indexable(geometry)
         _check_fits(geometry, sum(sizes.values()) * MEMORY_FACTOR, self.device)
         self._buffers: dict[int | str, torch.Tensor] = {}
         self._canaries: dict[int | str, torch.Tensor] = {}
@@ -87,7 +83,7 @@ class Arena:
 
     def audit(
         self,
-        block_ids: Sequence[int] | Mapping[Name, Sequence[int]],
+        block_ids: BlockIds,
         *,
         layers: str | Sequence[str] | None = None,
         groups: Sequence[int | str] | None = None,
@@ -185,19 +181,11 @@ class Arena:
                 continue
             tensor = byte_view(view, mask)
             if block_ids is None:
-                _fill(tensor)
+                tensor.fill_(True)
             for block in () if block_ids is None else block_ids:
                 per_block = view.kernel_blocks_per_block
-                _fill(tensor.narrow(view.block_dim, block * per_block, per_block))
+                tensor.narrow(view.block_dim, block * per_block, per_block).fill_(True)
         return mask
-
-
-def _fill(mask: torch.Tensor) -> None:
-    """Fill the bytes with True; a dimension that stays on the same bytes is gone through once."""
-    for dim, step in enumerate(mask.stride()):
-        if step == 0:
-            mask = mask.narrow(dim, 0, 1)
-    mask.fill_(True)
 
 
 def byte_view(view: LayerView, data: torch.Tensor) -> torch.Tensor:
@@ -231,6 +219,33 @@ def canary(size_bytes: int, device: str | torch.device = "cpu", phase: int = 0) 
     return parts[0].bitwise_xor_(parts[1]).bitwise_or_(1)
 
 
+def mask_ranges(mask: torch.Tensor) -> np.ndarray:
+    """Find the runs of True in a mask.
+
+    Args:
+        mask: bool tensor of shape (bytes,).
+
+    Returns:
+        (start, stop) ranges, int64 of shape (ranges, 2).
+
+    Example:
+        >>> mask_ranges(torch.tensor([True, False, True, True])).tolist()
+        [[0, 1], [2, 4]]
+    """
+    if not bool(mask.any()):
+        return as_ranges([])
+    edges = [[0]] if bool(mask[0]) else []
+    # Only the edges leave a GPU.
+    for start in range(0, len(mask) - 1, PIECE_BYTES):
+        stop = min(start + PIECE_BYTES, len(mask) - 1)
+        changes = mask[start + 1 : stop + 1] != mask[start:stop]
+        found = torch.nonzero(changes).ravel().cpu().numpy() if mask.is_cuda else np.flatnonzero(changes.numpy())
+        edges.append(found + start + 1)
+    if bool(mask[-1]):
+        edges.append([len(mask)])
+    return as_ranges(np.concatenate(edges))
+
+
 def _layer_tensor(view: LayerView, storage: torch.Tensor) -> torch.Tensor:
     dtype = getattr(torch, view.dtype, None) if view.dtype else None
     if not isinstance(dtype, torch.dtype) or dtype.itemsize != view.itemsize:
@@ -245,17 +260,6 @@ def _layer_tensor(view: LayerView, storage: torch.Tensor) -> torch.Tensor:
 def _steps(view: LayerView) -> list[int]:
     """The strides in elements; a dimension of one has no next element, so its stride may be any number."""
     return [step if size > 1 else 0 for size, step in zip(view.shape, view.stride, strict=True)]
-
-
-def _check_indexable(geometry: CacheGeometry) -> None:
-    for view in geometry.layers:
-        moving = (size for size, step in zip(view.shape, view.stride, strict=True) if step)
-        named_bytes, nbytes = prod(moving) * view.itemsize, geometry.storage(view.storage).nbytes
-        if named_bytes > MOST_TIMES_NAMED * nbytes:
-            raise errors.RepeatedBytesError(
-                where=f"{geometry.where}, layer {view.name}", named_bytes=named_bytes, nbytes=nbytes,
-                limit_times=MOST_TIMES_NAMED,
-            )  # fmt: skip
 
 
 def _check_fits(geometry: CacheGeometry, wanted_bytes: int, device: torch.device) -> None:

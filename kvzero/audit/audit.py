@@ -1,7 +1,7 @@
 """The two witnesses that judge a write: byte ranges alone, or memory that was written and compared.
 
 Both take what is needed from naive indexing of the layer views, never from the planner, and both give an
-`Audit`; `kvzero.audit.report` says what its counts mean.
+`Audit`; `kvzero.audit.result` says what its counts mean.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ import torch
 
 from kvzero import errors
 from kvzero.audit.arena import REDZONE_BYTES, Arena
-from kvzero.audit.comparing import views_to_blocks
-from kvzero.audit.report import KINDS, Audit, Name, make_audit
+from kvzero.audit.blocks import BlockIds, Wanted, views_to_blocks
+from kvzero.audit.result import KINDS, Audit, Name, make_audit
 from kvzero.layout.geometry import CacheGeometry
 from kvzero.layout.intervals import as_ranges, intersect, subtract, total, union
 from kvzero.layout.ownership import needed_ranges, owned_within
-from kvzero.layout.records import INT64_MAX, LayerView
 from kvzero.plan.planner import Plan, plan_segments
 
 __all__ = ["Audit", "audit_bytes", "audit_plan"]
@@ -30,7 +29,7 @@ MAX_REDZONE_BYTES = 256 << 20
 def audit_plan(
     plan: Plan,
     geometry: CacheGeometry,
-    block_ids: Sequence[int] | Mapping[Name, Sequence[int]],
+    block_ids: BlockIds,
     *,
     group_plans: Mapping[Name, Plan] | None = None,
     layers: str | Sequence[str] | None = None,
@@ -51,7 +50,6 @@ def audit_plan(
         IdTypeError, UnknownBlockError: ids that are no integers, or lie outside the pool.
         UnknownGroupError: a mapping names a group that has no plan.
         PlanGeometryError: the plan was made for other storages or another number of blocks.
-        IntegerRangeError: the plan would write beyond the last address of 64 bits.
         TooManyRunsError: what is needed or damaged is scattered into too many runs of bytes.
         UnknownSelectionError, NothingSelectedError: see `CacheGeometry.select`.
 
@@ -106,7 +104,7 @@ def audit_plan(
 
 def audit_bytes(
     geometry: CacheGeometry,
-    block_ids: Sequence[int] | Mapping[Name, Sequence[int]],
+    block_ids: BlockIds,
     *,
     planner: str = "kvzero",
     device: str | torch.device = "cpu",
@@ -128,9 +126,8 @@ def audit_bytes(
 
     Raises:
         UnknownBlockError: an id outside the pool; nothing is written.
-        RedzoneTooLargeError, IntegerRangeError: a specimen would write so far away that no redzone catches it; it
-            is not run.
-        ArenaTooLargeError, RepeatedBytesError: the arena does not fit in memory, or a view cannot be indexed there.
+        RedzoneTooLargeError: an old planner would write so far away that no redzone catches it; it is not run.
+        ArenaTooLargeError: the arena does not fit in memory.
         KvzeroError: whatever the planner itself raises.
 
     Example:
@@ -170,18 +167,17 @@ def audit_bytes(
 
 
 def _issued(writes: Sequence[tuple[Plan, Sequence[int]]], geometry: CacheGeometry) -> dict[Name, np.ndarray]:
-    """The byte ranges that the plans write for their blocks, by storage; PlanGeometryError, IntegerRangeError."""
+    """The byte ranges that the plans write for their blocks, by storage; raises PlanGeometryError."""
     parts: dict[Name, list[np.ndarray]] = {storage.id: [as_ranges([])] for storage in geometry.storages}
     for plan, ids in writes:
-        _check_plan(plan, geometry, ids)
+        _check_plan(plan, geometry)
         for storage, ranges in plan.ranges(ids).items():
             parts[storage].append(ranges)
     return {storage: np.concatenate(ranges) for storage, ranges in parts.items()}
 
 
-def _needed(
-    wanted: Sequence[tuple[Sequence[LayerView], Sequence[int]]], geometry: CacheGeometry
-) -> dict[Name, np.ndarray]:
+def _needed(wanted: Wanted, geometry: CacheGeometry) -> dict[Name, np.ndarray]:
+    """The byte ranges that the views own in their blocks, by storage."""
     parts: dict[Name, list[np.ndarray]] = {storage.id: [as_ranges([])] for storage in geometry.storages}
     for views, ids in wanted:
         for storage, ranges in needed_ranges(views, ids).items():
@@ -205,7 +201,7 @@ def _redzone_bytes(issued: Mapping[Name, np.ndarray], geometry: CacheGeometry, p
     return max(REDZONE_BYTES, 2 * farthest_bytes)
 
 
-def _check_plan(plan: Plan, geometry: CacheGeometry, block_ids: Sequence[int]) -> None:
+def _check_plan(plan: Plan, geometry: CacheGeometry) -> None:
     pairs = {
         "num_blocks": (plan.num_blocks, geometry.num_blocks),
         "storages": (_sizes(plan.storages), _sizes(geometry.storages)),
@@ -215,14 +211,6 @@ def _check_plan(plan: Plan, geometry: CacheGeometry, block_ids: Sequence[int]) -
             raise errors.PlanGeometryError(
                 where=geometry.where, plan=plan.name, what=what, plan_value=ours, geometry_value=theirs
             )
-    last = max(block_ids, default=0)
-    for segment in plan.segments:  # a faulty span or stride may reach further than the arithmetic below counts
-        reach = max(segment.block_stride_bytes, segment.start_bytes(last) + segment.span_bytes)
-        if reach > INT64_MAX:
-            raise errors.IntegerRangeError(
-                where=geometry.where, what=f"the reach of a segment of planner {plan.planner}, in bytes",
-                value=reach, limit=INT64_MAX,
-            )  # fmt: skip
 
 
 def _sizes(storages) -> dict[Name, int]:

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from kvzero import errors
-from kvzero.audit.comparing import checked_blocks
+from kvzero.audit.blocks import checked_blocks
 from kvzero.layout.geometry import CacheGeometry
 from kvzero.layout.intervals import as_ranges, subtract, total, union
 from kvzero.layout.ownership import needed_ranges, owned_within, owners_of_byte

@@ -3,16 +3,14 @@ printed."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
 
 import numpy as np
 
 from kvzero.layout.geometry import CacheGeometry
 from kvzero.layout.intervals import as_ranges, total, union
 from kvzero.layout.ownership import needed_ranges
-from kvzero.layout.records import INT64_MAX, Name
+from kvzero.layout.records import Name
 
 # Worst first: a cell shows the first of these that any of its bytes is.
 GLYPHS = {
@@ -66,7 +64,7 @@ def tracks(geometry: CacheGeometry) -> list[Track]:
 
 
 def draw(audit, *, columns: int = 48, max_rows: int = 12) -> str:
-    """The text map of an audit (`kvzero.audit.report.Audit`); see `Audit.text_map` for the arguments."""
+    """The text map of an audit (`kvzero.audit.result.Audit`); see `Audit.text_map` for the arguments."""
     grid = _Grid(audit.geometry, columns)
     rows = _rows(audit, grid, max_rows)
     lines = [
@@ -101,26 +99,25 @@ class _Grid:
 
     def __init__(self, geometry: CacheGeometry, columns: int) -> None:
         self.tracks = tracks(geometry)
-        widths = [track.width_bytes for track in self.tracks]
-        self.row_bytes = sum(widths)
+        width, start, stride = (
+            np.array([getattr(track, f"{name}_bytes") for track in self.tracks], np.int64)
+            for name in ("width", "start", "stride")
+        )
+        self.row_bytes = int(width.sum())
         self.columns = max(1, min(columns, self.row_bytes))
         self.cell_bytes = -(-self.row_bytes // self.columns)
-        # In Python's integers: the tracks of a row together may hold more bytes than 64 bits count.
-        edges = [cell * self.row_bytes // self.columns for cell in range(self.columns + 1)]
-        track_edges = list(accumulate(widths, initial=0))
+        cell_edges = np.arange(self.columns + 1) * self.row_bytes // self.columns
+        track_edges = np.concatenate(([0], np.cumsum(width)))
         # Cut the row at every cell edge and every track edge: each piece lies in one cell and one track.
-        pieces = list(pairwise(sorted({*edges, *track_edges})))
-        self.cell = np.array([bisect_right(edges, low) - 1 for low, _ in pieces])
-        which = [bisect_right(track_edges, low) - 1 for low, _ in pieces]
-        homes = [self.tracks[index] for index in which]
-        shifts = [home.start_bytes - track_edges[index] for home, index in zip(homes, which, strict=True)]
-        self.low = np.array([low + shift for (low, _), shift in zip(pieces, shifts, strict=True)], np.int64)
-        self.high = np.array([high + shift for (_, high), shift in zip(pieces, shifts, strict=True)], np.int64)
-        self.stride = np.array([home.stride_bytes for home in homes], np.int64)
-        found: dict[Name, list[int]] = {storage.id: [] for storage in geometry.storages}
-        for piece, home in enumerate(homes):
-            found[home.storage].append(piece)
-        self.pieces_of = {storage: np.array(places, np.int64) for storage, places in found.items()}
+        cuts = np.unique(np.concatenate((cell_edges, track_edges)))
+        track = np.searchsorted(track_edges, cuts[:-1], side="right") - 1
+        shift = (start - track_edges[:-1])[track]
+        self.cell = np.searchsorted(cell_edges, cuts[:-1], side="right") - 1
+        self.low, self.high, self.stride = cuts[:-1] + shift, cuts[1:] + shift, stride[track]
+        self.pieces_of = {
+            storage.id: np.flatnonzero([self.tracks[index].storage == storage.id for index in track])
+            for storage in geometry.storages
+        }
         self.live = self._met(needed_ranges(geometry.layers, [0]), 0)
 
     def glyphs(self, audit, block: int) -> list[str]:
@@ -133,7 +130,7 @@ class _Grid:
 
     def cell_of(self, storage: Name, byte_offset: int, block: int) -> int | None:
         """The cell of a block's row in which a byte lies, if it does."""
-        low, high = self._place(block)
+        low, high = self.low + block * self.stride, self.high + block * self.stride
         here = self.pieces_of[storage]
         inside = here[(low[here] <= byte_offset) & (byte_offset < high[here])]
         return int(self.cell[inside[0]]) if len(inside) else None
@@ -148,21 +145,14 @@ class _Grid:
             if track.storage != storage:
                 continue
             for low, high in some:
-                step = track.stride_bytes or track.width_bytes  # all blocks on one page: its row is block 0's
-                first = max((low - track.start_bytes) // step, 0)
-                last = min((high - 1 - track.start_bytes) // step, num_blocks - 1)
+                first = max((low - track.start_bytes) // track.stride_bytes, 0)
+                last = min((high - 1 - track.start_bytes) // track.stride_bytes, num_blocks - 1)
                 blocks.update(dict.fromkeys(range(first, min(last, first + limit) + 1)))
         return list(blocks)[:limit]
 
-    def _place(self, block: int) -> tuple[np.ndarray, np.ndarray]:
-        """Where each piece of a block's row lies; a row may reach past the storage, but not past 64 bits."""
-        shift = block * self.stride
-        room = INT64_MAX - shift
-        return np.minimum(self.low, room) + shift, np.minimum(self.high, room) + shift
-
     def _met(self, ranges_of: dict[Name, np.ndarray], block: int) -> np.ndarray:
         """Which pieces of a block's row hold a byte of the ranges."""
-        low, high = self._place(block)
+        low, high = self.low + block * self.stride, self.high + block * self.stride
         met = np.zeros(len(low), bool)
         for storage, ranges in ranges_of.items():
             if len(ranges):
@@ -234,7 +224,7 @@ def _outside(audit, grid: _Grid) -> list[str]:
             for track in grid.tracks
             if track.storage == storage
         ]
-        apart = _outside_of(ranges, [(start, min(end, INT64_MAX)) for start, end in ends])
+        apart = _outside_of(ranges, ends)
         if apart:
             lines.append(f"{'apart':>8}  {apart:,} bytes of pad written between the rows of storage {storage}")
     return lines

@@ -12,7 +12,6 @@ from .audit import (
     PlanGeometryError,
     RadiusBlocksError,
     RedzoneTooLargeError,
-    RepeatedBytesError,
     TooManyRunsError,
     UnknownBlockError,
 )
@@ -134,7 +133,6 @@ __all__ = [
     "RanksError",
     "RedzoneTooLargeError",
     "ReplayRoomError",
-    "RepeatedBytesError",
     "RepeatedElementsError",
     "ResizeError",
     "ShapeStrideError",

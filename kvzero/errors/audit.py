@@ -70,13 +70,3 @@ class TooManyRunsError(KvzeroError):
         "{where}: the audit would follow {num_runs} separate runs of bytes, more than {limit}. "
         "Ask about fewer blocks, or check shape and stride; the innermost dimension should be contiguous."
     )
-
-
-class RepeatedBytesError(KvzeroError):
-    """In memory a view names each byte about once, or to index it would not end."""
-
-    rule = "repeated-bytes"
-    template = (
-        "{where}: shape and stride name {named_bytes} bytes in a storage of {nbytes}, more than {limit_times} times "
-        "as many, so its elements lie on one another. Check them, or use the arithmetic witness."
-    )

@@ -8,7 +8,7 @@ from typing import Any
 
 from kvzero import history as specimens
 from kvzero.audit.audit import audit_plan
-from kvzero.audit.report import Audit
+from kvzero.audit.result import Audit
 from kvzero.errors import KvzeroError
 from kvzero.layout.geometry import CacheGeometry
 from kvzero.layout.intervals import intersect

@@ -11,7 +11,7 @@ import ipywidgets as widgets
 
 from kvzero import history as specimens
 from kvzero.audit.audit import audit_bytes, audit_plan
-from kvzero.audit.report import Audit
+from kvzero.audit.result import Audit
 from kvzero.errors import ResizeError
 from kvzero.layout.geometry import CacheGeometry
 from kvzero.plan.resize import with_num_blocks

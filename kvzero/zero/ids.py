@@ -47,7 +47,7 @@ def checked_ids(block_ids: HostIds, plan) -> list[int] | np.ndarray:
         ids = _checked_list(block_ids, plan.num_blocks)
         if ids is not None:
             return ids
-    ids = _integers(block_ids)
+    ids = integer_ids(block_ids)
     if ids.size and (ids.min() < 0 or ids.max() >= plan.num_blocks):
         outside = (ids < 0) | (ids >= plan.num_blocks)
         raise _out_of_range(int(ids[outside.argmax()]), plan)
@@ -72,7 +72,8 @@ def _checked_list(block_ids: list, num_blocks: int) -> list[int] | np.ndarray | 
     return ids.view(np.int32) if ids.max() < num_blocks else None
 
 
-def _integers(block_ids: HostIds) -> np.ndarray:
+def integer_ids(block_ids: HostIds) -> np.ndarray:
+    """The ids as a one-dimensional array of integers; raises IdTypeError for anything else."""
     if isinstance(block_ids, torch.Tensor):
         try:
             block_ids = block_ids.detach().numpy()

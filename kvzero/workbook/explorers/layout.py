@@ -9,7 +9,7 @@ from typing import Any
 import ipywidgets as widgets
 
 from kvzero.audit.audit import audit_plan
-from kvzero.audit.report import Audit
+from kvzero.audit.result import Audit
 from kvzero.errors import KvzeroError
 from kvzero.history import PLANNERS, engine, planner
 from kvzero.layout import geometries

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from kvzero.audit.report import Audit
+from kvzero.audit.result import Audit
 from kvzero.layout.geometry import CacheGeometry
 from kvzero.layout.intervals import total, union
 from kvzero.layout.records import Name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from kvzero.audit.report import Audit
+from kvzero.audit.result import Audit
 from kvzero.layout.geometry import CacheGeometry
 from kvzero.layout.records import Name
 from kvzero.plan.planner import Plan
