@@ -149,7 +149,7 @@ def _exercise() -> Exercise:
             return hint("That is the stride.")
         return accepted("Exactly the page.") if span_bytes == 37_376 else hint(f"{span_bytes} is not it.")
 
-    return Exercise("the span of a page", judge)
+    return Exercise("the span of a page", judge, form="a number of bytes")
 
 
 @pytest.mark.parametrize(
@@ -158,8 +158,8 @@ def _exercise() -> Exercise:
         (None, "unsolved", "☐ unsolved: Unsolved so far."),
         (37_376, "solved", "☑ solved: Exactly the page."),
         (37_440, "wrong", "☒ not yet: That is the stride."),
-        (-1, "wrong", "☒ not yet: This answer cannot be judged: a span is not negative"),
-        ("many", "wrong", "☒ not yet: This answer cannot be judged: "),
+        (-1, "wrong", "☒ not yet: This answer cannot be judged. Wanted: a number of bytes."),
+        ("many", "wrong", "☒ not yet: This answer cannot be judged. Wanted: a number of bytes."),
     ],
 )
 def test_an_answer_is_judged_with_a_sentence(answer, state, text):

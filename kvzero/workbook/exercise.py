@@ -63,8 +63,9 @@ class Exercise:
 
     Args:
         name: a short name, unique in the notebook, such as "the span of one page".
-        judge: takes an answer and returns ``accepted(sentence)`` or ``hint(sentence)``. A KvzeroError,
-            TypeError or ValueError that an answer causes is shown to the reader as a hint.
+        judge: takes an answer and returns ``accepted(sentence)`` or ``hint(sentence)``. Whatever an answer makes it
+            raise becomes a hint: the message of a KvzeroError, otherwise `form`.
+        form: what an answer looks like, such as "three whole numbers".
 
     Example:
         >>> exercise = Exercise("two and two", lambda n: accepted("Yes.") if n == 4 else hint("Count again."))
@@ -72,9 +73,10 @@ class Exercise:
         Judgement(accepted=False, sentence='Count again.')
     """
 
-    def __init__(self, name: str, judge: Callable[[Any], Judgement]):
+    def __init__(self, name: str, judge: Callable[[Any], Judgement], *, form: str = "") -> None:
         self.name = name
         self._judge = judge
+        self._form = form or "the form that the question asks for"
         self._state = "unsolved"
         self._solution_accepted = False
         self._hints: list[str] = []
@@ -83,8 +85,10 @@ class Exercise:
         """Judges one answer and remembers nothing."""
         try:
             return self._judge(answer)
-        except (KvzeroError, TypeError, ValueError) as error:
-            return hint(f"This answer cannot be judged: {error}")
+        except KvzeroError as error:
+            return hint(f"This answer is refused: {error}")
+        except Exception:  # an answer may be anything, with any behaviour
+            return hint(f"This answer cannot be judged. Wanted: {self._form}.")
 
     def check(self, answer: Any) -> None:
         """Judges the reader's answer, shows the judgement, and remembers the state for the verdict.
@@ -115,7 +119,6 @@ class Exercise:
             raise AssertionError(f"{self.name}: the solution {solution!r} is rejected: {judgement.sentence}")
         if not wrong:
             raise AssertionError(f"{self.name}: state at least one wrong answer")
-        lines = [f"{solution!r} is accepted: {judgement.sentence}"]
         hints = []
         for answer in wrong:
             judgement = self.judge(answer)
@@ -125,9 +128,8 @@ class Exercise:
             if judgement.sentence in hints:
                 raise AssertionError(f"{self.name}: the wrong answer {answer!r} has no hint of its own")
             hints.append(judgement.sentence)
-            lines.append(f"{answer!r} is rejected: {judgement.sentence}")
         self._solution_accepted, self._hints = True, hints
-        _show("the exercise, judged", "\n".join(lines))
+        _show("the exercise, judged", f"1 accepted, {len(hints)} rejected, each with a hint of its own")
 
     def state(self) -> ExerciseState:
         """Where the exercise stands, for ``Verdict.exercise``."""

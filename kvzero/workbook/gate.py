@@ -7,11 +7,15 @@ executed notebook itself. It passes only if
 
 - papermill exited with 0 and every code cell has an execution count;
 - no output, and no output saved in a widget's state, is an error or was written to stderr;
-- the cell tagged ``parameters`` holds plain literals, and declares every given parameter;
-- no cell shells out, since a shell's status is ignored;
-- the last cell emitted a verdict, of this notebook, with at least one claim, no name claimed twice, and every
-  claim holds when judged again from its numbers;
+- the kernel reported no other error (in a thread, a task, a callback, a finalizer; see ``watch``), and no crash at its
+  end;
+- the one cell tagged ``parameters`` holds plain literals, declares every given parameter, and none is set again later;
+- no cell runs a shell whose status is ignored;
+- the last cell emitted a verdict, of this notebook, this interpreter and the device that was asked for, the only one
+  made in the process, with at least one claim, no name claimed twice, and every claim holds when judged again from
+  its numbers;
 - papermill itself had nothing to say on stderr, beyond lines known to be harmless;
+- no process that the notebook started is left, and the notebook's own file is as it was;
 - the time stayed within the notebook's budget.
 
 Files that were left beside a notebook are for ``runner.files_beside``: of two that run at a time nobody can tell
@@ -20,12 +24,15 @@ which one left them.
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from kvzero import errors
 from kvzero.workbook.canonical import declared_parameters, source_of, tags_of
+from kvzero.workbook.shell import runs_a_shell
 from kvzero.workbook.verdict import MIMETYPE, Claim
 
 # A notebook promises a minute; two of them run at a time on two cores, hence twice that.
@@ -42,8 +49,9 @@ HARMLESS_STDERR = (
     re.compile(r"^0\.\d\ds - "),
 )
 _WIDGET_STATE = "application/vnd.jupyter.widget-state+json"
-_SHELL = re.compile(r"^\s*(?:[\w,. ]+=\s*)?!|get_ipython\(\)\.(?:system|getoutput)", re.MULTILINE)
-_ANSI = re.compile(r"\x1b\[[0-9;]*m")
+# Escape sequences, and control characters other than tabs and line ends: a terminal would obey them.
+_CONTROL = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)?|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+MOST_LOG_CHARACTERS = 20_000
 
 
 @dataclass(frozen=True)
@@ -56,7 +64,11 @@ class Execution:
         exit_code: papermill's exit status; None if it hung and was stopped.
         stderr: what papermill wrote to stderr.
         seconds: how long papermill took.
-        parameters: the names that were passed.
+        parameters: the parameters that were passed, name to value.
+        errors: what the kernel reported besides its outputs.
+        kernel_exit: the kernel's exit status; None if it never started, or if its client ended it (on a busy machine
+            the client does not wait for the end).
+        left: what the run left behind, a sentence each.
     """
 
     name: str
@@ -64,7 +76,10 @@ class Execution:
     exit_code: int | None
     stderr: str
     seconds: float
-    parameters: Collection[str] = ()
+    parameters: Mapping[str, object] = field(default_factory=dict)
+    errors: Sequence[str] = ()
+    kernel_exit: int | None = 0
+    left: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -93,18 +108,44 @@ def rule(execution: Execution) -> Ruling:
         The ruling; its problems are ordered from the cause to what follows from it.
     """
     if execution.executed is None:
-        last_line = _last_line(execution.stderr)
-        return Ruling((f"papermill wrote no notebook (exit {execution.exit_code}): {last_line}",))
+        return Ruling((f"papermill wrote no notebook (exit {execution.exit_code}): {_reason(execution.stderr)}",))
+    try:
+        return _rule(execution)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:  # parts of other types than nbformat promises
+        return Ruling((f"the executed notebook cannot be judged: {type(error).__name__}: {printable(str(error))}",))
+
+
+def _rule(execution: Execution) -> Ruling:
     notebook = execution.executed
-    found = [*_parameter_problems(execution), *_cell_problems(execution), *_widget_problems(notebook)]
-    if execution.exit_code != 0 and not found:
-        found.append(f"papermill exited with {execution.exit_code}: {_last_line(execution.stderr)}")
+    cell_problems = [*_cell_problems(execution), *_widget_problems(notebook)]
+    found = list(_parameter_problems(execution))
+    if execution.exit_code not in (0, None) and not any(" raised " in problem for problem in cell_problems):
+        # Papermill gave up for a reason of its own, from which everything else follows.
+        found.append(f"papermill exited with {execution.exit_code}: {_reason(execution.stderr)}")
+    found += cell_problems
+    found += [f"an error that no output shows: {printable(text)}" for text in _unshown(execution.errors, cell_problems)]
     if execution.exit_code == 0:
-        found += [f"papermill wrote to stderr: {line}" for line in _unexpected(execution.stderr)]
-    ruling = _read_verdict(execution.name, notebook)
+        if execution.kernel_exit:
+            found.append(f"after the last cell the kernel exited with {execution.kernel_exit}")
+        found += [f"papermill wrote to stderr: {printable(line)}" for line in _unexpected(execution.stderr)]
+    ruling = _read_verdict(execution, notebook)
     found += ruling.problems
+    found += execution.left
     found += _budget_problems(execution)
     return Ruling(tuple(found), ruling.claims, ruling.device, ruling.notes, ruling.exercises)
+
+
+def _unshown(errors: Sequence[str], problems: Sequence[str]) -> Iterator[str]:
+    """The reported errors that are not among the problems already; each once."""
+    for text in dict.fromkeys(errors):
+        what = text.partition(": ")[2]
+        if not any(what[:120] in problem for problem in problems):
+            yield text
+
+
+def printable(text: str) -> str:
+    """A text on one line, without what a terminal would obey."""
+    return _CONTROL.sub("", " ".join(text.split("\n"))).strip()
 
 
 def budget_seconds(notebook: dict | None) -> float:
@@ -137,14 +178,17 @@ def text_outputs(notebook: dict) -> str:
         notebook: as papermill wrote it.
 
     Returns:
-        For each cell with outputs its first line of code and what it printed, without terminal colours, and without
-        the traceback of an exception of ``kvzero.errors``.
+        For each cell with outputs its first line of code and what it printed, without terminal sequences, without the
+        traceback of an exception of ``kvzero.errors``, and at most 20,000 characters a cell.
     """
     parts = []
     for cell in _code_cells(notebook):
         if cell.get("outputs"):
-            parts.append(f"--- {_where(cell)}")
-            parts += [_ANSI.sub("", _output_text(output)).rstrip() for output in cell["outputs"]]
+            text = "\n".join(_CONTROL.sub("", _output_text(output)).rstrip() for output in cell["outputs"])
+            if len(text) > MOST_LOG_CHARACTERS:
+                half, cut = MOST_LOG_CHARACTERS // 2, len(text) - MOST_LOG_CHARACTERS
+                text = f"{text[:half]}\n... {cut:,} characters ...\n{text[-half:]}"
+            parts += [f"--- {_where(cell)}", text]
     return "\n".join(parts)
 
 
@@ -163,20 +207,40 @@ def _code_cells(notebook: dict) -> list[dict]:
 
 def _where(cell: dict) -> str:
     first = next((line for line in source_of(cell).splitlines() if line.strip()), "")
-    return f"cell {cell.get('id', '?')} ({first.strip()[:60]})"
+    return f"cell {cell.get('id', '?')} ({printable(first)[:60]})"
 
 
 def _parameter_problems(execution: Execution) -> Iterator[str]:
+    cells = [cell for cell in _code_cells(execution.executed) if "parameters" in tags_of(cell)]
+    if len(cells) != 1:
+        yield "no cell is tagged `parameters`" if not cells else f"{len(cells)} cells are tagged `parameters`, not 1"
+        return
     try:
         declared = declared_parameters(execution.executed)
     except (ValueError, SyntaxError) as error:
         yield f"the parameters cell holds more than plain literals: {error}"
         return
-    if declared is None:
-        yield "no cell is tagged `parameters`"
-    else:
-        for name in sorted(set(execution.parameters) - set(declared)):
-            yield f"parameter {name} is not declared; declared: {', '.join(sorted(declared))}"
+    for name in sorted(set(execution.parameters) - set(declared)):
+        yield f"parameter {name} is not declared; declared: {', '.join(sorted(declared))}"
+    for cell in _code_cells(execution.executed):
+        if not {"parameters", "injected-parameters"} & tags_of(cell):
+            for name in sorted(_set_anew(source_of(cell)) & set(execution.parameters)):
+                yield f"{_where(cell)} sets the parameter {name} to something else than what was passed"
+
+
+def _set_anew(source: str) -> set[str]:
+    """Names that a cell assigns at its top level without reading them (`device = pick_device(device)` reads it)."""
+    try:
+        body = ast.parse(source).body
+    except SyntaxError:  # magics; the notebook's own cells are plain Python
+        return set()
+    names = set()
+    for node in body:
+        if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
+            read = {each.id for each in ast.walk(node.value) if isinstance(each, ast.Name)}
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names |= {each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)} - read
+    return names
 
 
 def _cell_problems(execution: Execution) -> Iterator[str]:
@@ -184,7 +248,7 @@ def _cell_problems(execution: Execution) -> Iterator[str]:
     yield from _broken_off(execution, cells)
     previous = "the start"
     for cell in cells:
-        if _SHELL.search(source_of(cell)):
+        if runs_a_shell(source_of(cell)):
             yield f"{_where(cell)} shells out; the shell's status would be ignored"
         yield from _output_problems(_where(cell), cell.get("outputs", ()))
         if cell.get("execution_count") is None:
@@ -210,7 +274,7 @@ def _broken_off(execution: Execution, cells: Sequence[dict]) -> Iterator[str]:
 def _output_problems(where: str, outputs) -> Iterator[str]:
     for output in outputs:
         if output["output_type"] == "error":
-            yield f"{where} raised {output['ename']}: {_ANSI.sub('', output['evalue']).strip()[:300]}"
+            yield f"{where} raised {printable(output['ename'])}: {printable(output['evalue'])[:300]}"
         elif output.get("name") == "stderr":
             yield f"{where} wrote to stderr: {_last_line(_output_text(output))}"
 
@@ -222,7 +286,7 @@ def _widget_problems(notebook: dict) -> Iterator[str]:
         yield from _output_problems(where, model.get("state", {}).get("outputs") or ())
 
 
-def _read_verdict(name: str, notebook: dict) -> Ruling:
+def _read_verdict(execution: Execution, notebook: dict) -> Ruling:
     cells = _code_cells(notebook)
     records = [
         output["data"][MIMETYPE]
@@ -234,15 +298,21 @@ def _read_verdict(name: str, notebook: dict) -> Ruling:
     record = records[0]
     try:
         claims = tuple(map(Claim.from_dict, record["claims"]))
-        notes = tuple(record["notes"].items())
-        exercises = tuple((exercise["name"], exercise["state"]) for exercise in record["exercises"])
+        notes = tuple((printable(name), printable(text)) for name, text in record["notes"].items())
+        exercises = tuple((printable(each["name"]), printable(each["state"])) for each in record["exercises"])
+        device = printable(record["device"])
         found = [f"claim failed: {claim}" for claim in claims if not claim.passed]
-        found += [f"claimed twice under one name: {again}" for again in record["claimed_again"]]
+        found += [f"claimed twice under one name: {printable(again)}" for again in record["claimed_again"]]
         if not claims:
             found.append("the verdict makes no claim")
-        if record["notebook"] != name:
-            found.append(f"the verdict is of {record['notebook']!r}, not of {name!r}")
-        return Ruling(tuple(found), claims, record["device"], notes, exercises)
+        expected = {
+            "notebook": execution.name, "verdicts_made": 1, "executable": sys.executable,
+            "device": execution.parameters.get("device", record["device"]),
+        }  # fmt: skip
+        for key, value in expected.items():
+            if record[key] != value:
+                found.append(f"the verdict's {key} is {record[key]!r}, not {value!r}")
+        return Ruling(tuple(found), claims, device, notes, exercises)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         return Ruling((f"the verdict cannot be read: {error!r}",))
 
@@ -253,5 +323,10 @@ def _unexpected(stderr: str) -> list[str]:
 
 
 def _last_line(text: str) -> str:
-    lines = [line for line in _ANSI.sub("", text).splitlines() if line.strip()]
-    return lines[-1].strip()[:300] if lines else "nothing on stderr"
+    lines = [printable(line) for line in text.splitlines() if line.strip()]
+    return lines[-1][:300] if lines else "nothing on stderr"
+
+
+def _reason(stderr: str) -> str:
+    """What papermill said last that is not known to be harmless."""
+    return _last_line("\n".join(_unexpected(stderr)))

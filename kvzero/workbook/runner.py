@@ -1,18 +1,23 @@
 """Runs notebooks through papermill and lets the gate judge each one.
 
-Each notebook runs in a papermill process of its own, so that a crash stays there, and nothing of papermill is
-needed but its command line.
+Each notebook runs in a papermill process of its own, with a kernel of this interpreter whose errors and end are
+watched (``watch``), in a session that is ended as a whole.
 """
 
 from __future__ import annotations
 
+import ast
 import json
 import os
+import signal
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
@@ -28,6 +33,7 @@ from kvzero.errors import (
     OutputFileError,
 )
 from kvzero.outputs import check_outputs
+from kvzero.workbook import watch
 from kvzero.workbook.canonical import declared_parameters
 from kvzero.workbook.gate import Execution, Ruling, budget_seconds, rule, text_outputs
 
@@ -35,8 +41,6 @@ from kvzero.workbook.gate import Execution, Ruling, budget_seconds, rule, text_o
 # that shows an Output widget and then waits for ever (its issue 312). A second hang is the notebook's own.
 HANG_BUDGETS = 2
 ATTEMPTS = 2
-# Left behind by Jupyter and Python themselves.
-_NOT_OURS = frozenset({".ipynb_checkpoints", "__pycache__"})
 
 
 @dataclass(frozen=True)
@@ -107,31 +111,48 @@ def run_notebooks(
         OutputFileError: the folder cannot be made, or a copy would go over a notebook or over another copy.
     """
     settled = pick_device(device)
-    for path in notebooks:
-        declared = _declared(path)
-        for name, value in (parameters or {}).items():
-            if declared is not None and name not in declared:
-                raise NotebookParameterError(path=path, name=name, declared=sorted(declared))
-            if declared is not None and not _fits(value, declared[name]):
-                raise NotebookParameterTypeError(
-                    path=path, name=name, value=value, default=declared[name], expected=type(declared[name]).__name__
-                )
+    given = {path: {"device": settled, **_typed(path, parameters or {})} for path in notebooks}
     check_outputs([out / path.name for path in notebooks], *notebooks)
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputFileError(path=out, detail=error.strerror) from error
-    return _run_all(notebooks, out, {"device": settled, **(parameters or {})})
+    return _run_all(given, out, 1 if settled == "cuda" else max(1, min(2, os.cpu_count() or 1)))
 
 
-def _fits(text: str, default: object) -> bool:
-    """Whether a word of the command line can stand for a value of the default's type."""
-    if type(default) not in (int, float):
-        return True
-    try:
-        return isfinite(type(default)(text))
-    except (OverflowError, ValueError):
-        return False
+def _typed(notebook: Path, parameters: Mapping[str, str]) -> dict[str, object]:
+    """Words of the command line as values of the types that the notebook's own values have."""
+    declared = _declared(notebook)
+    if declared is None:
+        return dict(parameters)
+    values = {}
+    for name, word in parameters.items():
+        if name not in declared:
+            raise NotebookParameterError(path=notebook, name=name, declared=sorted(declared))
+        try:
+            values[name] = _value(word, type(declared[name]))
+        except (OverflowError, SyntaxError, ValueError) as error:
+            expected = type(declared[name]).__name__
+            raise NotebookParameterTypeError(
+                path=notebook, name=name, value=word, default=declared[name], expected=expected
+            ) from error
+    return values
+
+
+def _value(word: str, kind: type) -> object:
+    if kind is str:
+        return word
+    if kind is bool:
+        return {"true": True, "false": False}[word.lower()] if word.lower() in ("true", "false") else _refuse()
+    if kind in (int, float):
+        value = kind(word)
+        return value if isfinite(value) else _refuse()
+    value = ast.literal_eval(word)
+    return value if type(value) is kind or kind is type(None) else _refuse()
+
+
+def _refuse() -> object:
+    raise ValueError
 
 
 def _declared(notebook: Path) -> dict[str, object] | None:
@@ -148,63 +169,158 @@ def _declared(notebook: Path) -> dict[str, object] | None:
         return None
 
 
-def _run_all(notebooks: Sequence[Path], out: Path, given: Mapping[str, str]) -> Iterator[Result]:
-    settled = given["device"]
-    at_a_time = 1 if settled == "cuda" else max(1, min(2, os.cpu_count() or 1))
-    with ThreadPoolExecutor(at_a_time) as pool:
-        futures = [pool.submit(run_notebook, path, out, given) for path in notebooks]
+def _run_all(given: Mapping[Path, Mapping[str, object]], out: Path, at_a_time: int) -> Iterator[Result]:
+    with _interruptible() as stop, ThreadPoolExecutor(at_a_time) as pool:
+        futures = [pool.submit(run_notebook, path, out, values, stop) for path, values in given.items()]
         try:
             for future in futures:
                 yield future.result()
+        except KeyboardInterrupt:
+            stop.set()
+            for future in futures:
+                future.cancel()
+            interrupted = [future.result() for future in futures if future.running() or future.done()]
+            where = [text for result in interrupted for text in result.ruling.problems if "stopped after" in text]
+            print("\n".join(where) or "no notebook was running", file=sys.stderr)
+            raise
         finally:
             pool.shutdown(cancel_futures=True)
 
 
-def run_notebook(notebook: Path, out: Path, parameters: Mapping[str, str]) -> Result:
+@contextmanager
+def _interruptible() -> Iterator[threading.Event]:
+    """An event that ends running notebooks; SIGTERM, which `timeout` and CI send, counts as an interrupt."""
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGTERM, interrupt) if in_main_thread else None
+    try:
+        yield threading.Event()
+    finally:
+        if in_main_thread:
+            signal.signal(signal.SIGTERM, before)
+
+
+def run_notebook(
+    notebook: Path, out: Path, parameters: Mapping[str, object], stop: threading.Event | None = None
+) -> Result:
     """Runs one notebook, in its own folder, and judges it.
 
     Args:
         notebook: the notebook; it is only read.
         out: an existing folder; the executed copy gets the same name there.
-        parameters: papermill parameters by name, as written on a command line.
+        parameters: papermill parameters, name to value.
+        stop: ends the run when it is set.
 
     Returns:
         The result; a notebook that fails is a result too, never an exception.
     """
-    executed_path = out / notebook.name
-    executed_path.unlink(missing_ok=True)
-    # Papermill takes a path for a format string.
-    paths = [str(path.resolve()) for path in (notebook, executed_path)]
-    command = [sys.executable, "-m", "papermill"]
-    command += [path.replace("{", "{{").replace("}", "}}") for path in paths]
-    command += ["--kernel", "python3", "--cwd", str(notebook.parent)]
-    command += ["--no-progress-bar", "--log-level", "WARNING"]
-    for name, value in parameters.items():
-        command += ["-p", name, value]
-    attempts = 0
-    while attempts < ATTEMPTS:
+    executed_path, source = out / notebook.name, notebook.read_bytes()
+    stop = stop or threading.Event()
+    attempts, exit_code = 0, None
+    while attempts < ATTEMPTS and exit_code is None and not stop.is_set():
         attempts += 1
+        executed_path.unlink(missing_ok=True)
         start = time.monotonic()
-        exit_code, stderr = _papermill(command, HANG_BUDGETS * budget_seconds(_read(notebook)))
-        seconds = time.monotonic() - start
-        if exit_code is not None:
-            break
+        with tempfile.TemporaryDirectory(prefix="kvzero-run-", ignore_cleanup_errors=True) as folder:
+            session = _Session(Path(folder))
+            limit = HANG_BUDGETS * budget_seconds(_read(notebook))
+            exit_code, stderr = session.papermill(notebook, executed_path, parameters, limit, stop)
+            seconds = time.monotonic() - start
+            left = [f"a process that it started was left: {name}" for name in session.end()]
+            errors, kernel_exit = session.reports()
+    if notebook.read_bytes() != source:
+        left.append("the notebook's own file was changed while it ran")
     executed = _read(executed_path)
     if executed is None:
         executed_path.unlink(missing_ok=True)  # torn where papermill was stopped
-    ruling = rule(Execution(notebook.stem, executed, exit_code, stderr, seconds, tuple(parameters)))
+    ruling = rule(
+        Execution(notebook.stem, executed, exit_code, stderr, seconds, parameters, errors, kernel_exit, left)
+    )
     log = "" if ruling.proven or executed is None else text_outputs(executed)
     return Result(notebook, executed_path, seconds, ruling, log, attempts)
 
 
-def _papermill(command: Sequence[str], hang_seconds: float) -> tuple[int | None, str]:
-    """Exit status and stderr of one papermill run; the status is None if it hung and was stopped."""
-    options = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace"}
-    try:
-        done = subprocess.run(command, timeout=hang_seconds, **options)
-    except subprocess.TimeoutExpired:
-        return None, ""
-    return done.returncode, done.stderr
+class _Session:
+    """Everything of one run: its folders, its environment, its processes.
+
+    Args:
+        folder: an empty folder of its own.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._watched = folder / "watch.jsonl"
+        kernel = folder / "jupyter" / "kernels" / "kvzero"
+        startup = folder / "ipython" / "profile_default" / "startup"
+        for each in (kernel, startup, folder / "runtime"):
+            each.mkdir(parents=True)
+        command = [sys.executable, watch.__file__, "{connection_file}"]
+        spec = {"argv": command, "display_name": "Python 3", "language": "python"}
+        (kernel / "kernel.json").write_text(json.dumps(spec), encoding="utf-8")
+        (startup / "00-watch.py").write_text(
+            f"import runpy; runpy.run_path({watch.__file__!r})['install']()\n", encoding="utf-8"
+        )
+        # The package's parent comes first, so that notebooks import this very kvzero, installed or not; the current
+        # folder does not count, so that no file there passes for a module.
+        root = str(Path(__file__).parents[2])
+        search = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+        self._environment = {
+            **os.environ, watch.VARIABLE: str(self._watched), "PYTHONPATH": search, "PYTHONSAFEPATH": "1",
+            "JUPYTER_PATH": str(folder / "jupyter"), "JUPYTER_RUNTIME_DIR": str(folder / "runtime"),
+            "IPYTHONDIR": str(folder / "ipython"),
+        }  # fmt: skip
+        if not os.access(Path.home(), os.W_OK):
+            self._environment |= {"HOME": str(folder), "MPLCONFIGDIR": str(folder)}
+
+    def papermill(
+        self, notebook: Path, executed: Path, parameters: Mapping[str, object], limit: float, stop: threading.Event
+    ) -> tuple[int | None, str]:
+        """Exit status and stderr of papermill; the status is None if it was stopped."""
+        # Papermill takes a path for a format string.
+        paths = [str(path.resolve()).replace("{", "{{").replace("}", "}}") for path in (notebook, executed)]
+        command = [sys.executable, "-m", "papermill", *paths, "--parameters_yaml", json.dumps(dict(parameters))]
+        command += ["--kernel", "kvzero", "--language", "python", "--cwd", str(notebook.parent)]
+        command += ["--no-progress-bar", "--log-level", "WARNING"]
+        with tempfile.TemporaryFile() as stderr:
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr, env=self._environment,
+                start_new_session=True,
+            )  # fmt: skip
+            end = time.monotonic() + limit
+            while process.poll() is None and time.monotonic() < end and not stop.is_set():
+                try:
+                    process.wait(0.2)
+                except subprocess.TimeoutExpired:
+                    continue
+            if process.poll() is None:
+                self.end()
+                process.wait()
+                return None, ""
+            stderr.seek(0)
+            return process.returncode, stderr.read().decode(errors="replace")
+
+    def end(self) -> list[str]:
+        """Kill what is left of the run's processes, which carry the watch file in their environment; their names."""
+        marker, names = f"{watch.VARIABLE}={self._watched}".encode(), []
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                if marker in (entry / "environ").read_bytes().split(b"\0"):
+                    names.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")[:100])
+                    os.kill(int(entry.name), signal.SIGKILL)
+            except OSError:  # it has ended meanwhile, or belongs to somebody else
+                continue
+        return [name for name in names if name.strip()]
+
+    def reports(self) -> tuple[list[str], int | None]:
+        """The errors that the kernel reported, and its exit status, None if it was killed."""
+        try:
+            records = [json.loads(line) for line in self._watched.read_text(encoding="utf-8").splitlines()]
+        except FileNotFoundError:
+            return [], None
+        exits = [record["exit"] for record in records if "exit" in record]
+        return [record["error"] for record in records if "error" in record], exits[-1] if exits else None
 
 
 def _read(notebook: Path) -> dict | None:
@@ -216,13 +332,15 @@ def _read(notebook: Path) -> dict | None:
 
 
 def files_beside(notebooks: Sequence[Path]) -> set[Path]:
-    """What lies in the notebooks' folders, but for what Jupyter and Python leave there themselves.
+    """What lies in the notebooks' folders and in those above, but for hidden files and what Python leaves there.
 
     A notebook leaves nothing behind: taken before a run and after it, the two are equal. They are taken once for all
     notebooks, since of two that run side by side in one folder nobody can tell which one left a file.
     """
-    folders = {path.parent for path in notebooks}
-    return {path for folder in folders for path in folder.iterdir() if path.name not in _NOT_OURS}
+    folders = {path.resolve().parent for path in notebooks}
+    folders |= {folder.parent for folder in folders}
+    found = {path for folder in folders for path in folder.iterdir()}
+    return {path for path in found if path.name != "__pycache__" and not path.name.startswith(".")}
 
 
 def progress_line(result: Result, number: int, total: int) -> str:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import html
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -54,7 +55,10 @@ def plain(value: Any) -> Any:
             return "NaN"
         return value if math.isfinite(value) else ("Infinity" if value > 0 else "-Infinity")
     if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
+        keys = {str(key): key for key in value}
+        if len(keys) < len(value) or any(key != key for key in value):  # NaN is unequal to itself
+            raise TypeError("the keys of a claimed mapping must stay apart as text, and none may be NaN")
+        return {name: plain(value[key]) for name, key in keys.items()}
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
     if getattr(value, "shape", None) == () and hasattr(value, "item"):  # a NumPy or torch scalar
@@ -119,6 +123,8 @@ class Claim:
         relation = next((key for key in _RELATIONS if key in record), None)
         if relation is None:
             raise ValueError(f"claim {record['name']!r} has none of {', '.join(_RELATIONS)}")
+        if not isinstance(record["name"], str) or not isinstance(record["unit"], str):
+            raise ValueError(f"the name and the unit of a claim are text, not {record['name']!r}, {record['unit']!r}")
         measured, bound = plain(record["measured"]), plain(record[relation])
         return cls(record["name"], measured, relation, bound, record["unit"])
 
@@ -136,7 +142,8 @@ class Claim:
         word = "proven" if self.passed else "FAILED"
         measured, bound = _shown(self.measured), _shown(self.bound)
         unit = f" {self.unit}" if self.unit else ""
-        return f"{word}  {self.name}: {measured}{unit} ({_RELATIONS[self.relation]} {bound})"
+        text = f"{word}  {self.name}: {measured}{unit} ({_RELATIONS[self.relation]} {bound})"
+        return "".join(letter if letter.isprintable() else " " for letter in text)
 
     # A cell that ends in a claim shows what was claimed.
     __repr__ = __str__
@@ -174,7 +181,11 @@ class Verdict:
         True
     """
 
+    # In this process. A second verdict would drop the claims of the first one.
+    _made = 0
+
     def __init__(self, notebook: str, *, device: str):
+        Verdict._made += 1
         self.notebook = notebook
         self.device = device
         self.notes: dict[str, str] = {}
@@ -236,6 +247,8 @@ class Verdict:
         return {
             "notebook": self.notebook,
             "device": self.device,
+            "executable": sys.executable,
+            "verdicts_made": Verdict._made,
             "passed": self.passed,
             "claims": [claim.to_dict() for claim in self.claims],
             "claimed_again": list(self._claimed_again),
