@@ -29,8 +29,11 @@ run: $(INSTALLED)
 test: $(INSTALLED)
 	$(VENV_PYTHON) -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
+# The filter keeps outputs out of what git sees of the notebooks, so that a saved notebook does not change the clone.
 lab: $(INSTALLED)
-	$(VENV_PYTHON) -m jupyterlab $(if $(filter 0,$(shell id -u)),--allow-root) notebooks
+	-git config filter.canonical.clean "$(VENV_PYTHON) kvzero/workbook/canonical.py -"
+	$(VENV_PYTHON) -m jupyterlab $(if $(filter 0,$(shell id -u)),--allow-root) \
+	    --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb
 
 site: $(INSTALLED)
 	$(VENV_PYTHON) -m kvzero.workbook.cover
@@ -44,5 +47,5 @@ lint: $(INSTALLED)
 $(INSTALLED): pyproject.toml constraints.txt
 	@echo "Setting up $(VENV), once; this can take some minutes"
 	$(PYTHON) -m venv $(VENV_FLAGS) $(VENV)
-	$(VENV_PYTHON) -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -e '.[workbook,test]'
+	$(VENV_PYTHON) -m pip install --disable-pip-version-check $(PIP_FLAGS) -e '.[workbook,test]'
 	@touch $@

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -194,7 +195,7 @@ def test_a_world_of_no_size_is_refused(capsys, monkeypatch, size):
 def test_an_output_that_takes_nothing_gives_no_traceback(line, status, err):
     for unbuffered in ("", "1"):
         variables = f"PYTHONUNBUFFERED={unbuffered} PYTHONIOENCODING=ascii"
-        command = f"set -o pipefail; {variables} {sys.executable} -m kvzero {line}"
+        command = f"set -o pipefail; {variables} {shlex.quote(sys.executable)} -m kvzero {line}"
         done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=100)
         assert (done.returncode, done.stderr[: len(err) or None]) == (status, err)
 

@@ -110,7 +110,7 @@ TRAPS = {
             "in a thread: ZeroDivisionError: division by zero",
             "in a thread: LookupError: captured",
             "ValueError: a task that nobody awaits",
-            "shown: RuntimeError: cleared from an Output",
+            "RuntimeError: cleared from an Output",
             "in a finalizer or at exit: OverflowError: in __del__",
         ],
     ),

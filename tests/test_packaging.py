@@ -6,6 +6,7 @@ import ast
 import graphlib
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -219,7 +220,7 @@ def test_a_wrong_command_line_is_json_where_json_was_asked_for(capsys):
 
 
 def test_a_reader_that_leaves_is_no_fault():
-    command = f"{sys.executable} -m kvzero plan dsv4_c4_mla_only__BLHNC | true"
+    command = f"{shlex.quote(sys.executable)} -m kvzero plan dsv4_c4_mla_only__BLHNC | true"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", command], cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 import tiny_notebooks
@@ -10,8 +14,13 @@ import torch
 from tiny_notebooks import write_notebook
 
 from kvzero.__main__ import main
-from kvzero.errors import NotebookNotFoundError, NotebookParameterError, OutputFileError
-from kvzero.workbook.runner import find_notebooks, progress_line, run_notebook, run_notebooks
+from kvzero.errors import (
+    NotebookNotFoundError,
+    NotebookParameterError,
+    NotebookParameterTypeError,
+    OutputFileError,
+)
+from kvzero.workbook.runner import _typed, find_notebooks, progress_line, run_notebook, run_notebooks
 
 
 @pytest.mark.notebook
@@ -161,7 +170,7 @@ def test_without_the_extra_the_error_says_what_to_install(tmp_path, module, capf
     assert main(["run", str(path), "--html", "-o", str(tmp_path / "out")]) == 2
     printed = capfd.readouterr()
     assert printed.err.startswith(f"error [extra-missing]: `kvzero run` needs what is not installed here: {module}. ")
-    assert printed.out == "" and printed.err.endswith("Run `pip install kvzero[workbook]`.\n")
+    assert printed.out == "" and printed.err.endswith("Run `pip install -e '.[workbook]'` in a clone of the project.\n")
 
 
 def test_a_parameter_that_is_not_declared_is_refused_before_anything_runs(tmp_path, capfd):
@@ -191,3 +200,58 @@ def test_a_parameter_of_another_type_is_refused(tmp_path, value, capfd):
 
 def test_a_folder_without_a_name_is_refused(tmp_path):
     assert main(["run", str(write_notebook(tmp_path / "good.ipynb", ["1"])), "-o", ""]) == 2
+
+
+@pytest.mark.parametrize(
+    ("default", "word", "value"),
+    [
+        ("3", "5", 5), ("1.5", "2", 2.0), ("True", "false", False), ("[1]", "[2, 3]", [2, 3]), ("'a'", "5", "5"),
+        ("None", "7", 7), ("True", "no", None), ("[1]", "abc", None), ("[1]", "5", None), ("3", "1.5", None),
+    ],
+)  # fmt: skip
+def test_a_parameter_gets_the_type_of_its_default(tmp_path, monkeypatch, default, word, value):
+    monkeypatch.setattr(tiny_notebooks, "PARAMETERS", f'device = "auto"\nsize = {default}')
+    path = write_notebook(tmp_path / "typed.ipynb")
+    if value is None:
+        with pytest.raises(NotebookParameterTypeError):
+            _typed(path, {"size": word})
+    else:
+        typed = _typed(path, {"size": word})
+        assert typed == {"size": value} and type(typed["size"]) is type(value)
+
+
+@pytest.mark.notebook
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_every_process_and_says_where_it_was(tmp_path, number):
+    (tmp_path / "pages").mkdir()
+    source = "import pathlib, time\npathlib.Path('../started').touch()\ntime.sleep(600)"
+    path = write_notebook(tmp_path / "pages" / "sleeps.ipynb", [source], budget_seconds=500)
+    command = [sys.executable, "-m", "kvzero", "run", str(path), "--device", "cpu", "-o", str(tmp_path / "out")]
+    run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while not (tmp_path / "started").exists():
+        assert run.poll() is None
+        time.sleep(0.1)
+    run.send_signal(number)
+    _, said = run.communicate(timeout=200)
+    assert run.returncode == 130 and "interrupted" in said
+    assert "in cell c2 (import pathlib, time)" in said
+    assert not [entry for entry in Path("/proc").glob("[0-9]*") if _belongs_to(entry, tmp_path)]
+
+
+def _belongs_to(entry: Path, folder: Path) -> bool:
+    try:
+        return str(folder).encode() in (entry / "cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+def test_a_folder_with_modules_of_other_names_shadows_nothing(tmp_path, monkeypatch):
+    """`random.py` in the current folder must not pass for the module of the standard library."""
+    for name in "random.py", "click.py":
+        (tmp_path / name).write_text("raise SystemExit('shadowed')")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pages").mkdir()
+    path = write_notebook(tmp_path / "pages" / "good.ipynb")
+    (tmp_path / "out").mkdir()
+    assert run_notebook(path, tmp_path / "out", {"device": "cpu"}).ruling.problems == ()

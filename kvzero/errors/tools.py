@@ -26,7 +26,10 @@ class ExtraMissingError(KvzeroError):
     """What a command needs beyond the package itself is installed."""
 
     rule = "extra-missing"
-    template = "`kvzero {command}` needs what is not installed here: {missing}. Run `pip install kvzero[{extra}]`."
+    template = (
+        "`kvzero {command}` needs what is not installed here: {missing}. "
+        "Run `pip install -e '.[{extra}]'` in a clone of the project."
+    )
 
 
 class NotebookNotFoundError(KvzeroError):

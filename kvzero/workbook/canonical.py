@@ -252,8 +252,11 @@ def main(argv: list[str] | None = None) -> int:
     """Checks (or with ``--fix`` mends) notebooks; returns 1 if something is left to mend."""
     parser = argparse.ArgumentParser(prog="python -m kvzero.workbook.canonical", description=main.__doc__)
     parser.add_argument("--fix", action="store_true", help="rewrite what needs no author")
-    parser.add_argument("notebooks", nargs="+", type=Path, metavar="NOTEBOOK")
+    parser.add_argument("notebooks", nargs="+", type=Path, metavar="NOTEBOOK", help="-: stdin to stdout")
     args = parser.parse_args(argv)
+    if args.notebooks == [Path("-")]:
+        sys.stdout.write(dumps(canonical(json.load(sys.stdin))))
+        return 0
     left = 0
     for path in args.notebooks:
         if not path.is_file():
