@@ -9,7 +9,8 @@ import torch
 from engines import ENGINES, FOLDER, dump
 
 from kvzero.audit.audit import audit_bytes
-from kvzero.layout.geometry import CacheGeometry, storage_tensors
+from kvzero.layout.geometry import CacheGeometry
+from kvzero.layout.tensors import storage_tensors
 from kvzero.plan.planner import plan_segments
 from kvzero.triage import triage
 from kvzero.zero.zeroer import BlockZeroer

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from strategies import engine_layouts, wild_views
 
 from kvzero import errors, geometries
-from kvzero.layout.geometry import CacheGeometry, storage_tensors
+from kvzero.layout.geometry import CacheGeometry
+from kvzero.layout.tensors import storage_tensors
 from kvzero.plan.planner import plan_segments
 
 GOOD = {

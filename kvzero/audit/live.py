@@ -126,7 +126,7 @@ def audit_live(
     Example:
         >>> import torch
         >>> from kvzero import BlockZeroer, CacheGeometry, plan_segments
-        >>> from kvzero.layout.geometry import storage_tensors
+        >>> from kvzero.layout.tensors import storage_tensors
         >>> cache = {"layer.0": torch.ones(8, 16, 64)}
         >>> geometry = CacheGeometry.from_tensors(cache, num_blocks=8, block_dim=0)
         >>> zeroer = BlockZeroer(plan_segments(geometry), storage_tensors(cache))

@@ -24,8 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from kvzero import errors
-from kvzero.layout.geometry import CacheGeometry, named_views, same_device, storage_tensors
+from kvzero.layout.geometry import CacheGeometry
 from kvzero.layout.reading import check_strided_kernel_blocks
+from kvzero.layout.tensors import named_views, same_device, storage_tensors
 
 
 def capture(

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import torch
 
-from kvzero.layout.geometry import CacheGeometry, storage_tensors
+from kvzero.layout.geometry import CacheGeometry
+from kvzero.layout.tensors import storage_tensors
 from kvzero.plan.planner import plan_segments
 from kvzero.zero.zeroer import BlockZeroer
 

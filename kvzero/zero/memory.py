@@ -15,7 +15,7 @@ from kvzero.errors import (
     StorageSizeError,
     TensorKindError,
 )
-from kvzero.layout.geometry import bytes_of, is_dense, kind_of
+from kvzero.layout.tensors import bytes_of, is_dense, kind_of
 
 Memory = torch.Tensor | torch.UntypedStorage
 
