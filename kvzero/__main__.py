@@ -15,7 +15,7 @@ import os
 import sys
 
 from kvzero import __version__
-from kvzero.errors import KvzeroError, OutputFileError
+from kvzero.errors import CommandError, KvzeroError
 from kvzero.outputs import plain
 
 COMMANDS = ("plan", "audit", "triage", "layouts", "run", "bench")
@@ -118,7 +118,7 @@ def main(argv: list[str] | None = None) -> int:
         if error.filename is not None or error.errno != errno.ENOSPC:
             raise
         _drop_stdout()
-        _report(OutputFileError(path="the standard output", detail=error.strerror), as_json=False)
+        _report(CommandError("output-file", path="the standard output", detail=error.strerror), as_json=False)
         return BAD_INPUT
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

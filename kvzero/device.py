@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvzero.errors import DeviceNotAvailableError
+from kvzero.errors import CommandError
 
 DEVICES = ("auto", "cpu", "cuda")
 
@@ -17,7 +17,7 @@ def pick_device(device: str = "auto") -> str:
         "cpu" (Triton's interpreter runs the kernel) or "cuda" (the kernel is compiled).
 
     Raises:
-        DeviceNotAvailableError: for "cuda" where torch sees no GPU, or a device of another name.
+        CommandError: for "cuda" where torch sees no GPU, or a device of another name.
 
     Example:
         >>> pick_device("cpu")
@@ -27,5 +27,5 @@ def pick_device(device: str = "auto") -> str:
 
     has_gpu = device != "cpu" and torch.cuda.is_available()
     if device not in DEVICES or (device == "cuda" and not has_gpu):
-        raise DeviceNotAvailableError(device=device, available=DEVICES if has_gpu else ("auto", "cpu"))
+        raise CommandError("device-not-available", device=device, available=DEVICES if has_gpu else ("auto", "cpu"))
     return "cuda" if has_gpu else "cpu"

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from kvzero.errors import OutputFileError
+from kvzero.errors import CommandError
 
 
 def plain(data: Any) -> Any:
@@ -33,14 +33,14 @@ def check_outputs(paths: Sequence[str | Path], *inputs: str | Path) -> None:
         inputs: files that must stay as they are.
 
     Raises:
-        OutputFileError: two of the paths, or a path and an input, are one file; a path is a folder; or the folder
+        CommandError: two of the paths, or a path and an input, are one file; a path is a folder; or the folder
             that holds it, or would, is none or takes no files.
     """
     taken = {os.path.realpath(path): "it is the input" for path in inputs}
     for path in paths:
         place = os.path.realpath(path)
         if detail := taken.get(place) or _obstacle(place):
-            raise OutputFileError(path=path, detail=detail)
+            raise CommandError("output-file", path=path, detail=detail)
         taken[place] = "it is another output"
 
 
@@ -61,7 +61,7 @@ def writable(paths: Sequence[str | Path]) -> Iterator[None]:
     """Opens every file before the block writes one; if one cannot be written, those that were new are removed.
 
     Raises:
-        OutputFileError: a file cannot be written.
+        CommandError: a file cannot be written.
     """
     new, path = [], ""
     try:
@@ -73,4 +73,4 @@ def writable(paths: Sequence[str | Path]) -> Iterator[None]:
     except OSError as error:
         for each in new:
             os.unlink(each)
-        raise OutputFileError(path=error.filename or path, detail=error.strerror) from error
+        raise CommandError("output-file", path=error.filename or path, detail=error.strerror) from error

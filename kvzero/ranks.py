@@ -75,7 +75,7 @@ def run_ranks(
         2 a rank refused its input and nothing worse.
 
     Raises:
-        RanksError: the environment does not say where to meet, or the meeting point does not answer.
+        CommandError: the environment does not say where to meet, or the meeting point does not answer.
     """
     store, number, count = _meet(time_limit_s)
     try:
@@ -114,12 +114,14 @@ def _meet(time_limit_s: float) -> tuple[Any, int, int]:
     names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
     missing = [name for name in names if name not in os.environ]
     if missing:
-        raise errors.RanksError(detail=f"the environment lacks {', '.join(missing)}")
+        raise errors.CommandError("ranks", detail=f"the environment lacks {', '.join(missing)}")
     rank, count, host, port = (os.environ[name] for name in names)
     if not (_is_count(count) and _is_count(rank) and int(rank) < int(count)):
-        raise errors.RanksError(detail=f"RANK is {rank!r}, WORLD_SIZE {count!r}: not a rank from 0 below the size")
+        raise errors.CommandError(
+            "ranks", detail=f"RANK is {rank!r}, WORLD_SIZE {count!r}: not a rank from 0 below the size"
+        )
     if not (_is_count(port) and int(port) < 2**16):
-        raise errors.RanksError(detail=f"MASTER_PORT is {port!r}: not a port from 0 to 65,535")
+        raise errors.CommandError("ranks", detail=f"MASTER_PORT is {port!r}: not a port from 0 to 65,535")
     options: dict[str, Any] = {}
     try:
         if rank == "0" and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
@@ -130,7 +132,9 @@ def _meet(time_limit_s: float) -> tuple[Any, int, int]:
         timeout = timedelta(seconds=max(time_limit_s, 1.0))
         store = dist.TCPStore(host, int(port), wait_for_workers=False, timeout=timeout, **options)
     except (RuntimeError, ValueError, OSError) as error:
-        raise errors.RanksError(detail=f"no meeting point at {host}:{port}: {str(error).rstrip('.')}") from error
+        raise errors.CommandError(
+            "ranks", detail=f"no meeting point at {host}:{port}: {str(error).rstrip('.')}"
+        ) from error
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     return dist.PrefixStore(f"kvzero/{attempt}", store), int(rank), int(count)
 

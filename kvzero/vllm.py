@@ -78,6 +78,6 @@ def from_runner(runner: Any) -> KVBlockZeroer:
     """The zeroer for a model runner (or worker) whose caches are allocated.
 
     Raises:
-        EngineFieldError: the object does not hold a field that is needed.
+        CommandError: the object does not hold a field that is needed.
     """
     return KVBlockZeroer(**capture.vllm_fields(runner))

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from kvzero import geometries
-from kvzero.errors import NoBlocksError
+from kvzero.errors import GeometryError
 from kvzero.plan.planner import plan_segments
 from kvzero.ranks import run_ranks
 
@@ -19,7 +19,7 @@ def work(rank):
     mode = sys.argv[1] if rank.number == int(os.environ["WORLD_SIZE"]) - 1 else "well"
     geometry = geometries.load("dsv4_c4_mla_only__BLHNC")
     if mode == "refuse":
-        raise NoBlocksError(where="cache.json", num_blocks=0)
+        raise GeometryError("no-blocks", where="cache.json", num_blocks=0)
     if mode == "fail":
         raise OSError("the disk is full")
     if mode == "hang":

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+from refusals import raises_rule
 
-from kvzero import errors
 from kvzero.audit.arena import Arena, canary, mask_ranges
 from kvzero.history import named
 from kvzero.layout.geometry import CacheGeometry
@@ -79,7 +79,7 @@ def test_refill_heals_every_byte():
 
 def test_an_arena_beyond_the_memory_is_refused_before_it_is_allocated():
     huge = with_num_blocks(named.geometry("packed-slab-51288"), 100_000_000)
-    with pytest.raises(errors.ArenaTooLargeError) as caught:
+    with raises_rule("arena-too-large") as caught:
         Arena(huge)
     assert caught.value.wanted_bytes > huge.storages[0].nbytes == 149_760 * 100_000_000
 

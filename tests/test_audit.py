@@ -11,9 +11,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from refusals import raises_rule
 from strategies import engine_layouts, wild_views
 
-from kvzero import errors
 from kvzero.audit.arena import Arena
 from kvzero.audit.audit import audit_bytes, audit_plan
 from kvzero.audit.live import audit_live
@@ -358,7 +358,7 @@ def test_the_stride_of_a_lone_block_may_be_any_number():
 
 def test_runs_without_number_are_refused_and_not_listed():
     scattered = vast(2, {"shape": [2, 2**40], "stride": [2**47, 4]})
-    with pytest.raises(errors.TooManyRunsError) as caught:
+    with raises_rule("too-many-runs") as caught:
         planner("page-per-segment").plan(scattered)
     assert caught.value.num_runs > caught.value.limit == 2**22
 
@@ -374,7 +374,7 @@ def test_a_block_outside_the_pool_is_refused(bad):
         lambda: audit_bytes(geometry, [3, bad]),
         lambda: Arena(geometry).audit([3, bad]),
     ):
-        with pytest.raises(errors.UnknownBlockError) as caught:
+        with raises_rule("unknown-block") as caught:
             ask()
         assert (caught.value.block_id, caught.value.last_block_id) == (bad, 99)
 
@@ -382,11 +382,11 @@ def test_a_block_outside_the_pool_is_refused(bad):
 def test_a_plan_of_another_pool_is_refused():
     small = named.geometry(SLAB)
     large = with_num_blocks(small, 200)
-    with pytest.raises(errors.PlanGeometryError) as caught:
+    with raises_rule("plan-geometry") as caught:
         audit_plan(plan_segments(large), small, [3])
     assert (caught.value.plan_value, caught.value.geometry_value) == (200, 100)
     for storages in ((Storage("slab", 14_976_001),), (Storage("other", 14_976_000),)):
-        with pytest.raises(errors.PlanGeometryError) as caught:
+        with raises_rule("plan-geometry") as caught:
             audit_plan(replace(plan_segments(small), storages=storages), small, [3])
         assert caught.value.what == "storages"
 
@@ -399,7 +399,7 @@ def test_a_write_too_far_away_is_not_run():
         {"storage": far.storage, "byte_offset": far.base_bytes, "block_stride_bytes": 184_320, "span_bytes": 4}
     ]
     moved = type(geometry).from_dict(stated)
-    with pytest.raises(errors.RedzoneTooLargeError) as caught:
+    with raises_rule("redzone-too-large") as caught:
         audit_bytes(moved, [0], planner="engine")
     assert caught.value.overrun_bytes > caught.value.limit_bytes
     assert audit_plan(planner("engine").plan(moved), moved, [0]).overrun_bytes == 4
@@ -476,7 +476,7 @@ def test_the_detector_on_a_gpu(offset):
 @pytest.mark.parametrize("ids", [[1.5], [True], ["1"], "1", None, 1, [[1]], np.array([1.9]), torch.tensor([True])])
 def test_blocks_that_are_not_whole_numbers_are_refused(ids):
     slab = named.geometry("packed-slab-51288")
-    with pytest.raises(errors.IdTypeError):
+    with raises_rule("id-type"):
         audit_plan(plan_segments(slab), slab, ids)
 
 
@@ -516,12 +516,12 @@ def test_a_block_of_another_group_is_live():
 
 def test_a_mapping_is_never_taken_for_a_list_of_its_keys():
     geometry = named.geometry("overlaid")
-    with pytest.raises(errors.UnknownGroupError) as caught:
+    with raises_rule("unknown-group") as caught:
         audit_plan(plan_segments(geometry), geometry, {1: [3]})
     assert caught.value.group == 1
-    with pytest.raises(errors.UnknownSelectionError):
+    with raises_rule("unknown-selection"):
         Arena(geometry).audit({"none": [3]})
-    with pytest.raises(errors.IdTypeError):
+    with raises_rule("id-type"):
         Arena(geometry).audit({1: [3]}, groups=[1])
-    with pytest.raises(errors.IdTypeError):
+    with raises_rule("id-type"):
         audit_live(geometry, Arena(geometry).storages, {1: [3]}, write=lambda ids: pytest.fail("nothing is written"))

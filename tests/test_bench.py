@@ -8,13 +8,13 @@ from importlib.resources import files
 import numpy as np
 import pytest
 import torch
+from refusals import raises_rule
 
 from kvzero.__main__ import main
 from kvzero.bench import run as bench
 from kvzero.bench import sets
 from kvzero.bench.report import targets, text
 from kvzero.bench.sets import CANARY, BenchSet, Pool, all_sets, slabs
-from kvzero.errors import DeviceNotAvailableError
 from kvzero.plan.planner import plan_segments
 from kvzero.zero.zeroer import BlockZeroer
 
@@ -62,7 +62,7 @@ def test_planning_cost_does_not_follow_the_number_of_blocks(on_cpu):
 
 def test_a_gpu_that_is_not_there_is_asked_for_in_vain(capsys, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(DeviceNotAvailableError):
+    with raises_rule("device-not-available"):
         bench.run_bench("cuda")
     assert main(["bench", "--device", "cuda", "--json"]) == 2
     assert json.loads(capsys.readouterr().out)["error"]["rule"] == "device-not-available"

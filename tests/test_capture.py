@@ -7,9 +7,9 @@ import os
 
 import pytest
 import torch
+from refusals import raises_rule
 from vllm_worker import stand_in_worker
 
-from kvzero.errors import AmbiguousBlockDimError, BlockDimNotFoundError, KernelBlocksError, StorageDeviceError
 from kvzero.layout.capture import EngineCaches, capture, capture_vllm
 from kvzero.layout.geometry import CacheGeometry
 from kvzero.plan.planner import plan_segments
@@ -78,7 +78,7 @@ def test_views_on_another_device_are_named_in_the_file(tmp_path):
     stored = CacheGeometry.from_json(tmp_path / "two.json")
     named = {"device": "cpu", "views_on_other_devices": {"host": "meta"}}
     assert live.extra == stored.extra == named
-    with pytest.raises(StorageDeviceError):
+    with raises_rule("storage-device"):
         capture(tensors, num_blocks=10, path=tmp_path / "mixed.json", block_dim=0)
     assert not (tmp_path / "mixed.json").exists()
 
@@ -90,7 +90,7 @@ def test_a_cache_of_another_pool_does_not_pass_for_kernel_blocks(via):
     context = worker.model_runner.compilation_config.static_forward_context
     worker.model_runner.kernel_block_sizes[3] = 16
     assert context["alone"].kv_cache.shape[0] == 12
-    with pytest.raises(KernelBlocksError, match="another block pool") as caught:
+    with raises_rule("kernel-blocks", match="another block pool") as caught:
         via(worker)
     assert (caught.value.kernel_blocks_per_block, caught.value.stated_kernel_blocks_per_block) == (2, 1)
 
@@ -98,7 +98,7 @@ def test_a_cache_of_another_pool_does_not_pass_for_kernel_blocks(via):
 def test_strided_kernel_blocks_of_another_pool_are_refused():
     worker = stand_in_worker()
     worker.model_runner.kv_cache_config.num_blocks = 3
-    with pytest.raises(KernelBlocksError, match="layer indexer"):
+    with raises_rule("kernel-blocks", match="layer indexer"):
         capture_vllm(worker)
 
 
@@ -108,9 +108,9 @@ def test_rank_goes_into_the_name(tmp_path, monkeypatch):
     assert [file.name for file in tmp_path.iterdir()] == ["cache-7.json"]
 
 
-@pytest.mark.parametrize("num_blocks, error", [(8, AmbiguousBlockDimError), (7, BlockDimNotFoundError)])
+@pytest.mark.parametrize("num_blocks, error", [(8, "ambiguous-block-dim"), (7, "block-dim-not-found")])
 def test_a_refusal_writes_nothing(tmp_path, num_blocks, error):
-    with pytest.raises(error) as caught:
+    with raises_rule(error) as caught:
         capture({"layer.0": torch.zeros(8, 8, 4)}, num_blocks=num_blocks, path=tmp_path / "no.json")
     assert caught.value.num_blocks == num_blocks
     assert list(tmp_path.iterdir()) == []

@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from refusals import raises_rule
 
 from kvzero import geometries
 from kvzero.__main__ import main
 from kvzero.cli.inputs import parse_blocks
-from kvzero.errors import BlockListError
 from kvzero.history import named
 
 AUDIT_KEYS = [
@@ -241,7 +241,7 @@ def test_block_lists(text, blocks):
 
 @pytest.mark.parametrize("text", ["", "1,,2", "-1", "1-", "a", "1.5", "3-1", "0-99999999999", "²", "9" * 5000])
 def test_bad_block_lists(text):
-    with pytest.raises(BlockListError):
+    with raises_rule("block-list"):
         parse_blocks(text, num_blocks=8)
 
 

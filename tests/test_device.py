@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from refusals import raises_rule
 
 from kvzero.device import pick_device
-from kvzero.errors import DeviceNotAvailableError
 
 
 @pytest.mark.parametrize(
@@ -29,6 +29,6 @@ def test_what_is_there_is_picked(monkeypatch, has_gpu, wanted, expected):
 )  # fmt: skip
 def test_what_is_not_there_is_refused(monkeypatch, has_gpu, wanted, available):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
-    with pytest.raises(DeviceNotAvailableError) as caught:
+    with raises_rule("device-not-available") as caught:
         pick_device(wanted)
     assert (caught.value.device, caught.value.available) == (wanted, available)

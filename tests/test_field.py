@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from oracle import needed, times_written
+from refusals import raises_rule
 
 from kvzero import errors
 from kvzero.layout.geometry import CacheGeometry
@@ -16,7 +17,7 @@ FIELD = Path(__file__).parent / "field"
 
 def test_a_pool_that_contradicts_the_stated_sizes_is_refused():
     """vLLM #53781, #56008: the file states 64 tokens per block and per kernel block, the shape has two per block."""
-    with pytest.raises(errors.KernelBlocksError, match="belongs to another block pool") as caught:
+    with raises_rule("kernel-blocks", match="belongs to another block pool") as caught:
         CacheGeometry.from_json(FIELD / "two_pools_contradicting_sizes.json")
     assert (caught.value.kernel_blocks_per_block, caught.value.stated_kernel_blocks_per_block) == (2, 1)
     assert "manager_block_size 64 / kernel_block_size 64 states 1" in str(caught.value)
@@ -24,7 +25,7 @@ def test_a_pool_that_contradicts_the_stated_sizes_is_refused():
 
 
 def test_a_pool_of_twice_the_blocks_is_refused():
-    with pytest.raises(errors.UnstatedKernelBlocksError, match="may belong to another block pool") as caught:
+    with raises_rule("unstated-kernel-blocks", match="may belong to another block pool") as caught:
         CacheGeometry.from_json(FIELD / "two_pools_multiple.json")
     assert (caught.value.size, caught.value.num_blocks, caught.value.other_size) == (16, 8, 8)
 

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from refusals import raises_rule
 
 from kvzero import geometries
-from kvzero.errors import LaunchTooLargeError, NumIdsError, TileBytesError
+from kvzero.errors import LaunchTooLargeError
 from kvzero.layout.geometry import CacheGeometry
 from kvzero.plan.planner import plan_segments
 from kvzero.zero.tiles import (
@@ -131,7 +132,7 @@ def test_a_tile_that_was_asked_for_serves_one_id():
 
 @pytest.mark.parametrize("tile_bytes", [0, 16, 100, -4096, 4096.0, True, 1 << 19])
 def test_a_tile_that_is_no_power_of_two_is_refused(tile_bytes):
-    with pytest.raises(TileBytesError) as caught:
+    with raises_rule("tile-bytes") as caught:
         launch_for(apart(4, [1152]), tile_bytes=tile_bytes)
     assert caught.value.tile_bytes == tile_bytes and (caught.value.least, caught.value.most) == (32, 1 << 18)
 
@@ -148,7 +149,7 @@ def test_no_real_dump_has_an_empty_program(name):
 
 @pytest.mark.parametrize("num_ids", [-1, 1.5, float("nan"), True, "1", [1]])
 def test_a_number_of_ids_that_is_none_is_refused(num_ids):
-    with pytest.raises(NumIdsError):
+    with raises_rule("num-ids"):
         launch_for(apart(4, [64]), num_ids)
 
 

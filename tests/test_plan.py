@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from oracle import needed, shared_across_blocks, times_written
+from refusals import raises_rule
 from strategies import engine_layouts, wild_views
 
 from kvzero import errors, geometries
@@ -54,10 +55,11 @@ def test_wild_views_are_refused_exactly_when_blocks_share_a_byte(geometry):
     shared = shared_across_blocks(geometry)
     try:
         plan = plan_segments(geometry)
-    except (errors.BlocksOverlapError, errors.SpanExceedsStrideError):
-        assert shared
-    except errors.UnequalStrideOverlapError as error:
-        assert not shared
+    except errors.PlanError as error:
+        assert shared == (error.rule in ("blocks-overlap", "span-exceeds-stride"))
+        if shared:
+            return
+        assert error.rule == "unequal-stride-overlap"
         assert error.stride_a_bytes != error.stride_b_bytes
         alone = [needed(geometry, [error.block], layers=[name])[0] for name in (error.layer_a, error.layer_b)]
         assert alone[0][error.byte_offset] and alone[1][error.byte_offset]
@@ -146,7 +148,7 @@ def test_alignment_is_what_base_stride_and_span_share(base, stride, span, width)
 
 def test_span_beyond_stride_names_the_layer_and_both_numbers():
     geometry = pool({"byte_offset": 0, "shape": [4, 12], "stride": [10, 1]}, num_blocks=4, nbytes=42)
-    with pytest.raises(errors.SpanExceedsStrideError, match=r"layer\.0") as caught:
+    with raises_rule("span-exceeds-stride", match=r"layer\.0") as caught:
         plan_segments(geometry)
     assert (caught.value.span_bytes, caught.value.block_stride_bytes) == (12, 10)
 
@@ -186,7 +188,7 @@ def test_unequal_strides_within_one_block_are_refused():
         num_blocks=3,
         nbytes=300,
     )
-    with pytest.raises(errors.UnequalStrideOverlapError) as caught:
+    with raises_rule("unequal-stride-overlap") as caught:
         plan_segments(geometry)
     assert {caught.value.stride_a_bytes, caught.value.stride_b_bytes} == {100, 110}
     # Apart from each other the two can be planned.
@@ -196,7 +198,7 @@ def test_unequal_strides_within_one_block_are_refused():
 def test_a_view_scattered_element_by_element_is_refused():
     size = 3 << 21
     layer = {"byte_offset": 0, "shape": [2, size], "stride": [2 * size, 2]}
-    with pytest.raises(errors.TooManySegmentsError) as caught:
+    with raises_rule("too-many-segments") as caught:
         plan_segments(pool(layer, num_blocks=2, nbytes=4 * size))
     assert caught.value.num_ranges == size > caught.value.limit
 

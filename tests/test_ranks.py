@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from refusals import raises_rule
 
 from kvzero import geometries
 from kvzero.__main__ import main
-from kvzero.errors import NoBlocksError, RanksError
+from kvzero.errors import GeometryError
 from kvzero.plan.planner import plan_segments
 from kvzero.plan.resize import with_num_blocks
 from kvzero.ranks import difference, judge, run_ranks, table
@@ -86,7 +87,7 @@ def test_without_torchrun_there_is_nowhere_to_meet(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     for name in ("RANK", "MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(RanksError) as caught:
+    with raises_rule("ranks") as caught:
         run_ranks(lambda rank: {})
     assert "MASTER_ADDR" in caught.value.detail
 
@@ -99,7 +100,7 @@ def test_an_environment_that_names_no_rank_is_refused_at_once(monkeypatch, name,
     for key, good in {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29999"}.items():
         monkeypatch.setenv(key, good)
     monkeypatch.setenv(name, value)
-    with pytest.raises(RanksError) as caught:
+    with raises_rule("ranks") as caught:
         run_ranks(lambda rank: {})
     assert f"{name} is {value!r}" in caught.value.detail or f"{name} {value!r}" in caught.value.detail
 
@@ -198,7 +199,7 @@ def test_a_rank_in_trouble_is_named_within_the_limit(trouble, status, words, mon
 def test_a_refusal_on_one_rank_is_code_2_on_all(monkeypatch, capfd):
     def work(rank):
         if rank.number == 1:
-            raise NoBlocksError(where="cache-1.json", num_blocks=0)
+            raise GeometryError("no-blocks", where="cache-1.json", num_blocks=0)
         return {**report(), "ok": True}
 
     codes, out = forked(2, monkeypatch, capfd, work)

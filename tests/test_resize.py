@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from refusals import raises_rule
 
-from kvzero import errors, geometries
+from kvzero import geometries
 from kvzero.layout.geometry import CacheGeometry
 from kvzero.plan.planner import plan_segments
 from kvzero.plan.resize import with_num_blocks
@@ -43,13 +44,13 @@ def test_a_resized_pool_equals_one_allocated_that_large(order, num_blocks):
 
 
 def test_one_block_shows_no_stride():
-    with pytest.raises(errors.OneBlockError):
+    with raises_rule("one-block"):
         with_num_blocks(geometries.load("numblocks1__BHLNC"), 4)
     for name in ("numblocks1__BLHNC", MANY[0]):
-        with pytest.raises(errors.NoBlocksError) as caught:
+        with raises_rule("no-blocks") as caught:
             with_num_blocks(geometries.load(name), 0)
         assert caught.value.num_blocks == 0
-    with pytest.raises(errors.WrongTypeError):
+    with raises_rule("wrong-type"):
         with_num_blocks(geometries.load(MANY[0]), 2.5)
 
 
@@ -66,7 +67,7 @@ def arrays(*layers: tuple[int, list[int], list[int]]) -> CacheGeometry:
 
 
 def test_arrays_inside_one_another_are_refused():
-    with pytest.raises(errors.InterleavedArraysError) as caught:
+    with raises_rule("interleaved-arrays") as caught:
         with_num_blocks(arrays((0, [4, 10], [100, 1]), (20, [4, 10], [30, 1])), 5)
     facts = caught.value
     assert (facts.start_bytes, facts.block_stride_bytes, facts.outer_stride_bytes) == (20, 30, 100)
@@ -74,7 +75,7 @@ def test_arrays_inside_one_another_are_refused():
 
 def test_a_view_over_arrays_at_unequal_distances_is_refused():
     heads, between = (0, [4, 3, 10], [10, 200, 1]), (50, [4, 10], [10, 1])
-    with pytest.raises(errors.UnevenDistancesError) as caught:
+    with raises_rule("uneven-distances") as caught:
         with_num_blocks(arrays(heads, between), 5)
     assert (caught.value.layer, caught.value.dim, caught.value.distances_bytes) == ("l0", 1, [210, 220])
     assert with_num_blocks(arrays(heads), 5).layers[0].stride == (10, 210, 1)

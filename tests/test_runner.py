@@ -11,15 +11,10 @@ from pathlib import Path
 import pytest
 import tiny_notebooks
 import torch
+from refusals import raises_rule
 from tiny_notebooks import write_notebook
 
 from kvzero.__main__ import main
-from kvzero.errors import (
-    NotebookNotFoundError,
-    NotebookParameterError,
-    NotebookParameterTypeError,
-    OutputFileError,
-)
 from kvzero.workbook.runner import _typed, find_notebooks, progress_line, run_notebook, run_notebooks
 
 
@@ -115,7 +110,7 @@ def test_a_path_that_is_no_notebook_is_refused(tmp_path, capfd):
 
 
 def test_a_folder_without_notebooks_is_refused(tmp_path):
-    with pytest.raises(NotebookNotFoundError):
+    with raises_rule("notebook-not-found"):
         find_notebooks(folder=tmp_path)
 
 
@@ -137,14 +132,12 @@ def test_a_notebook_is_never_written_over(tmp_path):
         ([path], path),
         ([path], path / "out"),
     ):
-        with pytest.raises(OutputFileError):
+        with raises_rule("output-file"):
             run_notebooks(notebooks, out, device="cpu")
     assert path.read_bytes() == before and not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(
-    "obstacle", ["good.ipynb/", "site", "site/index.html/", "site/style.css/", "site/good.html/"]
-)
+@pytest.mark.parametrize("obstacle", ["good.ipynb/", "site", "site/index.html/", "site/style.css/", "site/good.html/"])
 def test_an_output_that_cannot_be_written_is_refused_before_anything_runs(tmp_path, obstacle, capfd):
     path = write_notebook(tmp_path / "good.ipynb")
     out = tmp_path / "out"
@@ -175,7 +168,7 @@ def test_without_the_extra_the_error_says_what_to_install(tmp_path, module, capf
 
 def test_a_parameter_that_is_not_declared_is_refused_before_anything_runs(tmp_path, capfd):
     path = write_notebook(tmp_path / "good.ipynb")
-    with pytest.raises(NotebookParameterError, match="'colour' is not declared"):
+    with raises_rule("notebook-parameter", match="'colour' is not declared"):
         run_notebooks([path], tmp_path / "out", device="cpu", parameters={"colour": "blue"})
     assert main(["run", str(path), "-o", str(tmp_path / "out"), "-p", "colour", "blue"]) == 2
     assert capfd.readouterr().out == "" and not (tmp_path / "out").exists()
@@ -213,7 +206,7 @@ def test_a_parameter_gets_the_type_of_its_default(tmp_path, monkeypatch, default
     monkeypatch.setattr(tiny_notebooks, "PARAMETERS", f'device = "auto"\nsize = {default}')
     path = write_notebook(tmp_path / "typed.ipynb")
     if value is None:
-        with pytest.raises(NotebookParameterTypeError):
+        with raises_rule("notebook-parameter-type"):
             _typed(path, {"size": word})
     else:
         typed = _typed(path, {"size": word})

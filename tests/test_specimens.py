@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
+from refusals import raises_rule
 from test_audit import same_verdict
 
 from kvzero import geometries
 from kvzero.audit.arena import Arena
 from kvzero.audit.audit import audit_bytes, audit_plan
 from kvzero.audit.child import run_in_child
-from kvzero.errors import GridOverflowError, KvzeroError, UnknownPlannerError, UnprovenPlanError, WordAlignmentError
+from kvzero.errors import GridOverflowError, KvzeroError, UnprovenPlanError, WordAlignmentError
 from kvzero.history import PLANNERS, named, planner, ring_id_buffer, shared_id_buffer
 from kvzero.history.stream_model import CudaStream, StreamModel
 from kvzero.layout.geometry import CacheGeometry
@@ -177,7 +178,7 @@ def test_engine_segments_of_odd_length_are_judged_but_not_run():
 
 
 def test_an_unknown_planner_is_refused_by_name():
-    with pytest.raises(UnknownPlannerError) as caught:
+    with raises_rule("unknown-planner") as caught:
         planner("uniform")
     assert caught.value.name == "uniform" and "uniform-page" in caught.value.known
 

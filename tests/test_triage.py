@@ -12,13 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from known import ENGINE_TIMES
+from refusals import raises_rule
 from strategies import engine_layouts, wild_views
 
 from kvzero import geometries
 from kvzero import history as specimens
 from kvzero.__main__ import main
 from kvzero.audit.audit import audit_plan
-from kvzero.errors import KvzeroError, NothingToShrinkError
+from kvzero.errors import KvzeroError
 from kvzero.history import named
 from kvzero.layout.geometry import CacheGeometry
 from kvzero.layout.records import Segment
@@ -163,7 +164,7 @@ def test_what_it_never_met_is_right_or_refused(geometry):
     try:
         plan_segments(geometry)
     except KvzeroError as refusal:
-        with pytest.raises(type(refusal)):
+        with raises_rule(refusal.rule):
             triage(geometry)
         return
     report = triage(geometry)
@@ -235,7 +236,7 @@ def test_a_cache_that_an_era_does_not_zero_at_all():
 
 
 def test_nothing_to_shrink_is_said():
-    with pytest.raises(NothingToShrinkError):
+    with raises_rule("nothing-to-shrink"):
         shrink(geometries.load("dsv4_c4_mla_only__BLHNC"), "stride-and-span")
 
 

@@ -10,12 +10,13 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from refusals import raises_rule
 from vllm_worker import NUM_BLOCKS, real_worker, stand_in_worker
 
 from kvzero import history as specimens
 from kvzero.audit.arena import Arena
 from kvzero.audit.audit import audit_plan
-from kvzero.errors import EngineFieldError, IdOutOfRangeError
+from kvzero.errors import IdOutOfRangeError
 from kvzero.layout import capture
 from kvzero.layout.geometry import CacheGeometry
 from kvzero.triage import triage
@@ -147,7 +148,7 @@ def test_version_one_runner_keeps_its_fields_elsewhere(worker):
 @pytest.mark.parametrize("field", ["attn_groups", "kv_cache_config", "kernel_block_sizes"])
 def test_a_missing_field_is_named_and_nothing_is_written(worker, tmp_path, field):
     delattr(worker.model_runner, field)
-    with pytest.raises(EngineFieldError) as caught:
+    with raises_rule("engine-field") as caught:
         capture.capture_vllm(worker, tmp_path / "cache.json")
     assert caught.value.field.endswith(field)
     assert list(tmp_path.iterdir()) == []

@@ -17,25 +17,11 @@ import torch
 import triton.language as tl
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from refusals import raises_rule
 from strategies import engine_layouts
 
 from kvzero import geometries
-from kvzero.errors import (
-    IdOutOfRangeError,
-    IdTypeError,
-    KvzeroError,
-    PlanMismatchError,
-    PoolTooLargeError,
-    StorageAliasError,
-    StorageDeviceError,
-    StorageMissingError,
-    StorageMovedError,
-    StorageSizeError,
-    TensorKindError,
-    TileBytesError,
-    UnknownGroupError,
-    UnprovenPlanError,
-)
+from kvzero.errors import IdOutOfRangeError, KvzeroError, UnprovenPlanError
 from kvzero.layout.geometry import CacheGeometry
 from kvzero.plan.planner import Plan, plan_segments
 from kvzero.zero import tiles as launch
@@ -166,7 +152,7 @@ def test_a_bad_id_is_refused_before_anything_is_written(ids, block_id):
 def test_ids_that_are_not_whole_numbers_are_refused(ids):
     geometry = slab()
     memory = dirty(geometry)
-    with pytest.raises(IdTypeError):
+    with raises_rule("id-type"):
         BlockZeroer(plan_segments(geometry), memory).zero(ids)
     assert_zeroed(geometry, memory, [])
 
@@ -176,8 +162,8 @@ def test_ids_per_group_clear_only_the_owners_views():
     memory = dirty(geometry)
     plans = {group: plan_segments(geometry, groups=[group]) for group in (0, 1)}
     zeroer = BlockZeroer(plan_segments(geometry), memory, group_plans=plans)
-    for wrong, error in (({0: [1], 1: [6]}, IdOutOfRangeError), ({0: [1], 2: [1]}, UnknownGroupError)):
-        with pytest.raises(error):
+    for wrong, error in (({0: [1], 1: [6]}, "id-out-of-range"), ({0: [1], 2: [1]}, "unknown-group")):
+        with raises_rule(error):
             zeroer.zero(wrong)
         assert_zeroed(geometry, memory, [])
     zeroer.zero({0: [1, 2], 1: [4]})
@@ -207,7 +193,7 @@ def test_plans_that_are_no_proof_or_of_another_pool_are_refused():
     assert pickle.loads(pickle.dumps(plan)) == copy.deepcopy(plan) == plan and plan.proven
     with pytest.raises(UnprovenPlanError):
         BlockZeroer(plan, dirty(geometry), group_plans={0: unproven})
-    with pytest.raises(PlanMismatchError):
+    with raises_rule("plan-mismatch"):
         BlockZeroer(plan, dirty(geometry), group_plans={0: plan_segments(slab(num_blocks=5))})
     fewer = geometry.to_dict()
     for layer in fewer["layers"]:
@@ -216,25 +202,25 @@ def test_plans_that_are_no_proof_or_of_another_pool_are_refused():
     larger = geometry.to_dict()
     larger["storages"][0]["nbytes"] += 1
     for other in fewer, CacheGeometry.from_dict(larger):  # the same storages; the same number of blocks
-        with pytest.raises(PlanMismatchError):
+        with raises_rule("plan-mismatch"):
             BlockZeroer(plan, dirty(geometry), group_plans={0: plan_segments(other)})
 
 
 def test_memory_must_fit_the_plan():
     geometry = slab()
     plan, memory = plan_segments(geometry), dirty(geometry)
-    with pytest.raises(StorageMissingError):
+    with raises_rule("storage-missing"):
         BlockZeroer(plan, {"other": memory["slab"]})
-    with pytest.raises(StorageSizeError) as caught:
+    with raises_rule("storage-size") as caught:
         BlockZeroer(plan, {"slab": memory["slab"][1:].clone()})
     assert (caught.value.nbytes, caught.value.given_nbytes) == (369, 368)
-    with pytest.raises(StorageDeviceError):
+    with raises_rule("storage-device"):
         BlockZeroer(plan, {"slab": torch.empty(369, dtype=torch.uint8, device="meta")})
 
 
 @pytest.mark.parametrize("given", [np.zeros(369, np.uint8), None, [0] * 369, torch.zeros(369).to_sparse()])
 def test_what_is_no_dense_memory_is_refused(given):
-    with pytest.raises(TensorKindError, match="storage 'slab'"):
+    with raises_rule("tensor-kind", match="storage 'slab'"):
         BlockZeroer(plan_segments(slab()), {"slab": given})
 
 
@@ -249,7 +235,7 @@ def test_one_piece_of_memory_is_not_two_storages(first_byte):
         CacheGeometry.from_dict({"name": "ab", "num_blocks": 4, "storages": storages, "layers": layers})
     )
     memory = torch.ones(80, dtype=torch.uint8)
-    with pytest.raises(StorageAliasError) as caught:
+    with raises_rule("storage-alias") as caught:
         BlockZeroer(plan, {"b": memory[:40], "a": memory[first_byte : first_byte + 40]})
     assert caught.value.address == memory.data_ptr() + first_byte
     BlockZeroer(plan, {"a": memory[40:], "b": memory[:40]}).zero([3])
@@ -259,7 +245,7 @@ def test_one_piece_of_memory_is_not_two_storages(first_byte):
 @pytest.mark.parametrize("tile_bytes", [0, -32, 16, 33, 48, 64.0, True, "64"])
 def test_a_tile_that_no_kernel_can_write_is_refused(tile_bytes):
     geometry = slab()
-    with pytest.raises(TileBytesError):
+    with raises_rule("tile-bytes"):
         BlockZeroer(plan_segments(geometry), dirty(geometry), tile_bytes=tile_bytes)
 
 
@@ -282,7 +268,7 @@ def test_a_resized_storage_is_noticed_by_check_and_warmup():
     untyped.resize_(0)
     untyped.resize_(1 << 20)
     for act in (zeroer.warmup, zeroer.check):
-        with pytest.raises(StorageMovedError) as caught:
+        with raises_rule("storage-moved") as caught:
             act()
         assert (caught.value.storage, caught.value.nbytes, caught.value.nbytes_now) == ("slab", nbytes, 1 << 20)
 
@@ -312,7 +298,7 @@ def test_warmup_and_check_leave_every_byte():
 
 def test_graphs_need_a_gpu_and_say_so():
     zeroer = BlockZeroer(plan_segments(slab()), memory := dirty(slab()))
-    with pytest.raises(StorageDeviceError):
+    with raises_rule("storage-device"):
         zeroer.replayable_ids(4)
     assert memory
 
@@ -341,7 +327,7 @@ def test_a_pool_that_32_bit_ids_cannot_name_is_refused():
     geometry = CacheGeometry.from_dict(
         {"name": "wide", "num_blocks": 2**31, "storages": [{"id": 0, "nbytes": 2**31}], "layers": layers}
     )
-    with pytest.raises(PoolTooLargeError):
+    with raises_rule("pool-too-large"):
         BlockZeroer(plan_segments(geometry), {0: torch.empty(2**31, dtype=torch.uint8)})
 
 
@@ -443,8 +429,9 @@ def test_a_bad_group_stops_the_others_before_anything_is_written():
     memory = dirty(geometry)
     group_plans = {group: plan_segments(geometry, groups=[group]) for group in (0, 1)}
     zeroer = BlockZeroer(plan_segments(geometry), memory, group_plans=group_plans)
-    for bad in {0: [1], 1: [6]}, {0: [1], 1: [True]}, {0: [1], 2: [1]}:
-        with pytest.raises((IdOutOfRangeError, IdTypeError, UnknownGroupError)):
+    refused = {"id-out-of-range": {0: [1], 1: [6]}, "id-type": {0: [1], 1: [True]}, "unknown-group": {0: [1], 2: [1]}}
+    for rule, bad in refused.items():
+        with raises_rule(rule):
             zeroer.zero(bad)
     assert_zeroed(geometry, memory, [])
 
@@ -459,13 +446,13 @@ def test_every_error_names_its_rule():
 
 @pytest.mark.parametrize("storages", [None, 5, [torch.zeros(8, dtype=torch.uint8)]])
 def test_storages_are_given_by_name(storages):
-    with pytest.raises(TensorKindError, match="mapping"):
+    with raises_rule("tensor-kind", match="mapping"):
         BlockZeroer(plan_segments(slab()), storages)
 
 
 def test_a_masked_array_is_refused():
     geometry = slab()
     memory = dirty(geometry)
-    with pytest.raises(IdTypeError, match="masked"):
+    with raises_rule("id-type", match="masked"):
         BlockZeroer(plan_segments(geometry), memory).zero(np.ma.array([1, 3], mask=[False, True]))
     assert_zeroed(geometry, memory, [])

@@ -42,7 +42,7 @@ class Arena:
             whole elements from an aligned start) is uint8 with a last dimension of `itemsize`.
 
     Raises:
-        ArenaTooLargeError: the arena and one audit would not fit in the device's free memory.
+        AuditError: the arena and one audit would not fit in the device's free memory.
 
     Example:
         >>> layer = {"name": "k", "storage": 0, "byte_offset": 12, "shape": [5, 4], "stride": [12, 1],
@@ -106,9 +106,9 @@ class Arena:
             An `Audit` with witness "bytes".
 
         Raises:
-            IdTypeError, UnknownBlockError: ids that are no integers, or lie outside the pool.
-            UnknownSelectionError, NothingSelectedError: see `CacheGeometry.select`.
-            TooManyRunsError: the first damaged byte lies in more blocks than can be listed.
+            ZeroingError, AuditError: ids that are no integers, or lie outside the pool.
+            GeometryError, NothingSelectedError: see `CacheGeometry.select`.
+            AuditError: the first damaged byte lies in more blocks than can be listed.
 
         Example: one byte of the next block, wiped as well.
             >>> from kvzero.history import named
@@ -270,8 +270,12 @@ def _check_fits(geometry: CacheGeometry, wanted_bytes: int, device: torch.device
     else:
         free_bytes = _free_host_bytes()
     if wanted_bytes > free_bytes:
-        raise errors.ArenaTooLargeError(
-            where=geometry.where, wanted_bytes=wanted_bytes, free_bytes=free_bytes, device=str(device)
+        raise errors.AuditError(
+            "arena-too-large",
+            where=geometry.where,
+            wanted_bytes=wanted_bytes,
+            free_bytes=free_bytes,
+            device=str(device),
         )
 
 

@@ -47,11 +47,11 @@ def audit_plan(
         pad_allowed: whether bytes of no view may be written (`absorb_pad`).
 
     Raises:
-        IdTypeError, UnknownBlockError: ids that are no integers, or lie outside the pool.
-        UnknownGroupError: a mapping names a group that has no plan.
-        PlanGeometryError: the plan was made for other storages or another number of blocks.
-        TooManyRunsError: what is needed or damaged is scattered into too many runs of bytes.
-        UnknownSelectionError, NothingSelectedError: see `CacheGeometry.select`.
+        ZeroingError, AuditError: ids that are no integers, or lie outside the pool.
+        ZeroingError: a mapping names a group that has no plan.
+        AuditError: the plan was made for other storages or another number of blocks.
+        AuditError: what is needed or damaged is scattered into too many runs of bytes.
+        GeometryError, NothingSelectedError: see `CacheGeometry.select`.
 
     The cost follows the blocks asked about and the bytes written out of place, not the number of blocks.
 
@@ -68,7 +68,7 @@ def audit_plan(
         plans = group_plans or {}
         for group in block_ids:
             if group not in plans:
-                raise errors.UnknownGroupError(group=group, known=list(plans))
+                raise errors.ZeroingError("unknown-group", group=group, known=list(plans))
         writes = [(plans[group], ids) for group, (_, ids) in zip(block_ids, wanted, strict=True)]
     issued = _issued(writes, geometry)
     needed = _needed(wanted, geometry)
@@ -125,9 +125,9 @@ def audit_bytes(
             their pad counts.
 
     Raises:
-        UnknownBlockError: an id outside the pool; nothing is written.
-        RedzoneTooLargeError: an old planner would write so far away that no redzone catches it; it is not run.
-        ArenaTooLargeError: the arena does not fit in memory.
+        AuditError: an id outside the pool; nothing is written.
+        AuditError: an old planner would write so far away that no redzone catches it; it is not run.
+        AuditError: the arena does not fit in memory.
         KvzeroError: whatever the planner itself raises.
 
     Example:
@@ -167,7 +167,7 @@ def audit_bytes(
 
 
 def _issued(writes: Sequence[tuple[Plan, Sequence[int]]], geometry: CacheGeometry) -> dict[Name, np.ndarray]:
-    """The byte ranges that the plans write for their blocks, by storage; raises PlanGeometryError."""
+    """The byte ranges that the plans write for their blocks, by storage; raises AuditError."""
     parts: dict[Name, list[np.ndarray]] = {storage.id: [as_ranges([])] for storage in geometry.storages}
     for plan, ids in writes:
         _check_plan(plan, geometry)
@@ -193,8 +193,8 @@ def _redzone_bytes(issued: Mapping[Name, np.ndarray], geometry: CacheGeometry, p
         if len(ranges):
             outside_bytes = max(-int(ranges[:, 0].min()), int(ranges[:, 1].max()) - storage.nbytes)
             if outside_bytes > MAX_REDZONE_BYTES:
-                raise errors.RedzoneTooLargeError(
-                    where=geometry.where, planner=planner, overrun_bytes=outside_bytes,
+                raise errors.AuditError(
+                    "redzone-too-large", where=geometry.where, planner=planner, overrun_bytes=outside_bytes,
                     storage=storage.id, limit_bytes=MAX_REDZONE_BYTES,
                 )  # fmt: skip
             farthest_bytes = max(farthest_bytes, outside_bytes)
@@ -208,8 +208,8 @@ def _check_plan(plan: Plan, geometry: CacheGeometry) -> None:
     }
     for what, (ours, theirs) in pairs.items():
         if ours != theirs:
-            raise errors.PlanGeometryError(
-                where=geometry.where, plan=plan.name, what=what, plan_value=ours, geometry_value=theirs
+            raise errors.AuditError(
+                "plan-geometry", where=geometry.where, plan=plan.name, what=what, plan_value=ours, geometry_value=theirs
             )
 
 

@@ -25,14 +25,14 @@ def views_to_blocks(geometry: CacheGeometry, block_ids: BlockIds, layers=None, g
         All blocks in the order given, and pairs of views and the blocks in which they are to be zeroed.
 
     Raises:
-        IdTypeError, UnknownBlockError: ids that are no integers, or lie outside the pool.
-        UnknownSelectionError, NothingSelectedError: see `CacheGeometry.select`.
+        ZeroingError, AuditError: ids that are no integers, or lie outside the pool.
+        GeometryError, NothingSelectedError: see `CacheGeometry.select`.
     """
     if not isinstance(block_ids, Mapping):
         blocks = checked_blocks(geometry, block_ids)
         return blocks, [(geometry.select(layers, groups), blocks)]
     if groups is not None:
-        raise errors.IdTypeError(given="a mapping of group to ids beside `groups`")
+        raise errors.ZeroingError("id-type", given="a mapping of group to ids beside `groups`")
     wanted = [(geometry.select(layers, [group]), checked_blocks(geometry, ids)) for group, ids in block_ids.items()]
     return [block for _, ids in wanted for block in ids], wanted
 
@@ -45,8 +45,8 @@ def checked_blocks(geometry: CacheGeometry, block_ids: Sequence[int]) -> list[in
         block_ids: integers of shape (ids,): a sequence, an array, or a tensor on any device.
 
     Raises:
-        IdTypeError: they are no integers, or not one-dimensional.
-        UnknownBlockError: one lies outside the pool.
+        ZeroingError: they are no integers, or not one-dimensional.
+        AuditError: one lies outside the pool.
 
     Example:
         >>> from kvzero.history import named
@@ -56,5 +56,7 @@ def checked_blocks(geometry: CacheGeometry, block_ids: Sequence[int]) -> list[in
     blocks = integer_ids(block_ids.cpu() if hasattr(block_ids, "cpu") else block_ids).tolist()
     for block in blocks:
         if not 0 <= block < geometry.num_blocks:
-            raise errors.UnknownBlockError(where=geometry.where, block_id=block, last_block_id=geometry.num_blocks - 1)
+            raise errors.AuditError(
+                "unknown-block", where=geometry.where, block_id=block, last_block_id=geometry.num_blocks - 1
+            )
     return blocks

@@ -117,9 +117,9 @@ def audit_live(
         tile_bytes: bytes under one checksum, a multiple of 8, at most 32 MiB.
 
     Raises:
-        IdTypeError, UnknownBlockError: ids that are no integers, or lie outside the pool.
-        RadiusBlocksError, ChecksumBytesError: a radius or a tile that nothing can be watched with.
-        StorageMissingError, StorageSizeError, TensorKindError: the storages are not the geometry's.
+        ZeroingError, AuditError: ids that are no integers, or lie outside the pool.
+        AuditError: a radius or a tile that nothing can be watched with.
+        ZeroingError, GeometryError: the storages are not the geometry's.
 
     Where it raises, nothing was written.
 
@@ -136,9 +136,9 @@ def audit_live(
     """
     blocks = sorted(set(checked_blocks(geometry, block_ids)))
     if radius_blocks is not None and not (is_integer(radius_blocks) and radius_blocks >= 0):
-        raise errors.RadiusBlocksError(radius_blocks=radius_blocks)
+        raise errors.AuditError("radius-blocks", radius_blocks=radius_blocks)
     if not (is_integer(tile_bytes) and WORD_BYTES <= tile_bytes <= CHUNK_BYTES and tile_bytes % WORD_BYTES == 0):
-        raise errors.ChecksumBytesError(tile_bytes=tile_bytes, word_bytes=WORD_BYTES, most_bytes=CHUNK_BYTES)
+        raise errors.AuditError("checksum-bytes", tile_bytes=tile_bytes, word_bytes=WORD_BYTES, most_bytes=CHUNK_BYTES)
     memory = whole_storages(geometry.storages, storages)
     own = needed_ranges(geometry.select(), blocks)
     windows = _neighbourhood(geometry, blocks, own, radius_blocks)

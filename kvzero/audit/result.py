@@ -136,7 +136,7 @@ def make_audit(
         facts: the other fields of `Audit`, as they are.
 
     Raises:
-        TooManyRunsError: the first offender lies in more blocks than can be listed.
+        AuditError: the first offender lies in more blocks than can be listed.
 
     Example:
         >>> from kvzero.history import named

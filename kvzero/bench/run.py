@@ -45,7 +45,7 @@ def run_bench(device: str = "auto") -> dict:
         names say; those of `sets`, `small` and `host` are medians over rounds.
 
     Raises:
-        DeviceNotAvailableError: the device asked for is not one of these, or not there.
+        CommandError: the device asked for is not one of these, or not there.
     """
     on_gpu = pick_device(device) == "cuda"
     report = {

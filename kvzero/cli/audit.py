@@ -86,11 +86,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _ranks() -> int:
-    from kvzero.errors import RanksError
+    from kvzero.errors import CommandError
 
     text = os.environ.get("WORLD_SIZE") or "1"
     if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise RanksError(detail=f"WORLD_SIZE is {text!r}, not a number of ranks")
+        raise CommandError("ranks", detail=f"WORLD_SIZE is {text!r}, not a number of ranks")
     return int(text)
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 
-from kvzero.errors import BlockListError, GeometryFileError
+from kvzero.errors import CommandError, GeometryError
 from kvzero.layout import geometries
 from kvzero.layout.geometry import CacheGeometry
 
@@ -27,15 +27,17 @@ def load_geometry(text: str, layers: str | None = None, groups: str | None = Non
         groups: ids of groups with commas between; only their views are zeroed.
 
     Raises:
-        GeometryFileError: neither a file nor a packaged name, or not JSON; and every rule of `from_dict`.
-        UnknownSelectionError, NothingSelectedError: see `CacheGeometry.select`.
+        GeometryError: neither a file nor a packaged name, or not JSON; and every rule of `from_dict`.
+        GeometryError, NothingSelectedError: see `CacheGeometry.select`.
     """
     if os.path.exists(text):
         geometry = CacheGeometry.from_json(text)
     elif text in geometries.names():
         geometry = geometries.load(text)
     else:
-        raise GeometryFileError(where=text, detail=f"there is no such file, and no packaged layout{_hint(text)}")
+        raise GeometryError(
+            "geometry-file", where=text, detail=f"there is no such file, and no packaged layout{_hint(text)}"
+        )
     if layers is None and groups is None:
         return geometry
     ids = {str(view.group): view.group for view in geometry.layers}
@@ -70,7 +72,7 @@ def parse_blocks(text: str, num_blocks: int) -> Sequence[int]:
     """Block ids from "1,3", "0-3" or "last", in that order, each once.
 
     Raises:
-        BlockListError: a part is none of these, or a range runs backwards or is absurdly long.
+        CommandError: a part is none of these, or a range runs backwards or is absurdly long.
 
     Example:
         >>> parse_blocks("5,0-2,last", num_blocks=8)
@@ -85,9 +87,9 @@ def parse_blocks(text: str, num_blocks: int) -> Sequence[int]:
         first, dash, last = word.partition("-")
         ends = (first, last) if dash else (first, first)
         if not all(end.isascii() and end.isdigit() and len(end) <= MAX_DIGITS for end in ends):
-            raise BlockListError(text=text, part=word)
+            raise CommandError("block-list", text=text, part=word)
         low, high = int(ends[0]), int(ends[1])
         if not low <= high < low + MAX_LISTED_BLOCKS:
-            raise BlockListError(text=text, part=word)
+            raise CommandError("block-list", text=text, part=word)
         blocks.update(dict.fromkeys(range(low, high + 1)))
     return list(blocks)

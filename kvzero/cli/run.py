@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from kvzero.device import DEVICES
-from kvzero.errors import ExtraMissingError
+from kvzero.errors import CommandError
 from kvzero.outputs import check_outputs
 
 EPILOG = """\
@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
     """Runs ``kvzero run``; returns 0 if all is proven and nothing left behind, else 1, or raises a KvzeroError."""
     needed = ["nbformat", "papermill", "ipykernel"] + ["nbconvert"] * args.html
     if missing := [name for name in needed if find_spec(name) is None]:
-        raise ExtraMissingError(command="run", missing=", ".join(missing), extra="workbook")
+        raise CommandError("extra-missing", command="run", missing=", ".join(missing), extra="workbook")
     from kvzero.workbook import runner, site
 
     notebooks = runner.find_notebooks(args.notebooks)

@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     """Runs ``kvzero triage``; returns 0 or 1 by the engine's own plan, or raises a KvzeroError."""
     from kvzero import history as specimens
     from kvzero.cli.inputs import selected_geometry
-    from kvzero.errors import NothingToShrinkError
+    from kvzero.errors import CommandError
     from kvzero.outputs import check_outputs, writable
     from kvzero.triage import triage
     from kvzero.triage.shrink import shrink
@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
     small = None
     if args.shrink is not None:
         if planner is None:
-            raise NothingToShrinkError(where=geometry.where, planner="all")
+            raise CommandError("nothing-to-shrink", where=geometry.where, planner="all")
         small = shrink(geometry, planner)
     page = report.html(_pictures(report)) if args.html is not None else None
     # Everything is computed before the first byte is written, so a refusal leaves no file behind.

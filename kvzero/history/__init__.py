@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from kvzero.errors import UnknownPlannerError
+from kvzero.errors import HistoryError
 from kvzero.history import engine, masked_grid, page_per_segment, stride_and_span, uniform_page
 
 PLANNERS: dict[str, ModuleType] = {
@@ -26,7 +26,7 @@ def planner(name: str) -> ModuleType:
     """Return the old planner with this name, or the engine's own segments for "engine".
 
     Raises:
-        UnknownPlannerError: no such planner.
+        HistoryError: no such planner.
 
     Example:
         >>> planner("uniform-page").ERA
@@ -34,5 +34,5 @@ def planner(name: str) -> ModuleType:
     """
     known = {**PLANNERS, engine.NAME: engine}
     if name not in known:
-        raise UnknownPlannerError(name=name, known=["kvzero", *known])
+        raise HistoryError("unknown-planner", name=name, known=["kvzero", *known])
     return known[name]

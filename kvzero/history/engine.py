@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvzero.errors import NoEngineSegmentsError
+from kvzero.errors import HistoryError
 from kvzero.history import masked_grid, parts
 from kvzero.layout.geometry import CacheGeometry
 from kvzero.plan.planner import Plan
@@ -23,7 +23,7 @@ def plan(geometry: CacheGeometry, *, layers=None, groups=None) -> Plan:
         layers, groups: only what counts as needed follows them; the segments are what the engine stated.
 
     Raises:
-        NoEngineSegmentsError: the geometry states none.
+        HistoryError: the geometry states none.
 
     Example: interleaved layers, each written as one range over all of them.
         >>> from kvzero.history import named
@@ -32,5 +32,5 @@ def plan(geometry: CacheGeometry, *, layers=None, groups=None) -> Plan:
         28.1
     """
     if not geometry.engine_segments:
-        raise NoEngineSegmentsError(where=geometry.where)
+        raise HistoryError("no-engine-segments", where=geometry.where)
     return parts.unproven_plan(NAME, geometry, geometry.engine_segments, layers, groups)

@@ -77,7 +77,7 @@ def capture_vllm(worker: Any, path: str | Path | None = None, *, read_engine_pla
             that copies a few KB to the host and waits for the current stream; on the CPU it is always done.
 
     Raises:
-        EngineFieldError: the object does not hold a field that is needed.
+        CommandError: the object does not hold a field that is needed.
         KvzeroError: a rule of `CacheGeometry.from_tensors` is broken; then no file is written.
     """
     runner = getattr(worker, "model_runner", worker)
@@ -98,7 +98,7 @@ def vllm_fields(worker: Any) -> dict[str, Any]:
         The arguments of `read_vllm_groups` and of `kvzero.vllm.KVBlockZeroer`.
 
     Raises:
-        EngineFieldError: the object does not hold a field that is needed.
+        CommandError: the object does not hold a field that is needed.
     """
     runner = getattr(worker, "model_runner", worker)
     compilation = getattr(runner, "compilation_config", None)
@@ -290,5 +290,5 @@ def _as_list(entry: Any) -> list[Any]:
 def _field(owner: Any, name: str) -> Any:
     value = getattr(owner, name, None)
     if value is None:
-        raise errors.EngineFieldError(owner=type(owner).__name__, field=name)
+        raise errors.CommandError("engine-field", owner=type(owner).__name__, field=name)
     return value

@@ -52,14 +52,13 @@ class CacheGeometry:
             path: a JSON file; the keys are those of `from_dict`.
 
         Raises:
-            GeometryFileError: the file cannot be read or is not JSON.
-            KvzeroError: any rule that `from_dict` checks, naming the file, the layer and the key.
+            GeometryError: the file cannot be read or is not JSON, or a rule of `from_dict` is broken.
         """
         try:
             data = json.loads(Path(path).read_text(encoding="utf-8"), object_pairs_hook=unique_keys)
         except (OSError, ValueError, RecursionError) as error:
             detail = getattr(error, "strerror", None) or str(error)
-            raise errors.GeometryFileError(where=str(path), detail=detail) from error
+            raise errors.GeometryError("geometry-file", where=str(path), detail=detail) from error
         return cls.from_dict(data, source=str(path))
 
     @classmethod
@@ -75,7 +74,7 @@ class CacheGeometry:
             source: the file's name, for messages.
 
         Raises:
-            KvzeroError: one subclass per rule; nothing is guessed.
+            GeometryError: a rule is broken; `rule` names it, and the message the file, the layer and the key.
         """
         return cls(**read_geometry(data, source))
 
@@ -111,14 +110,11 @@ class CacheGeometry:
             name: name of the geometry.
 
         Raises:
-            AmbiguousBlockDimError, BlockDimNotFoundError: the block dimension must be stated.
-            KernelBlocksError, UnstatedKernelBlocksError: a view holds more blocks than the pool has.
-            StorageDeviceError: the tensors lie on several devices, and `device` names none of them.
-            TensorKindError: `tensors` is not a mapping, a value is not a dense tensor, or a layer has no tensor.
-            StorageAliasError: two tensors share bytes, but torch gives them different storages.
-            UnknownSelectionError: an option names a layer that is not there.
-            WrongTypeError: `groups` is not a mapping, or `not_zeroed` does not hold names.
-            KvzeroError: any rule that `from_dict` checks.
+            AmbiguousBlockDimError: several dimensions could count the blocks, and `block_dim` is not stated.
+            GeometryError: a value is not a dense tensor, an option is of the wrong type or names a layer that is
+                not there, or a rule of `from_dict` is broken, for example a view that has more blocks than the pool.
+            ZeroingError: the tensors lie on several devices and `device` does not name one of them, or two tensors
+                share bytes although torch gives them different storages.
 
         Example:
             >>> import torch
@@ -184,11 +180,11 @@ class CacheGeometry:
         Path(path).write_text(json.dumps(self.to_dict(), indent=1) + "\n", encoding="utf-8")
 
     def storage(self, storage_id: Name) -> Storage:
-        """The storage with this id; raises UnknownSelectionError."""
+        """The storage with this id; raises GeometryError."""
         return _by_key(self.storages, "id", storage_id, "storage", self.where)
 
     def layer(self, name: str) -> LayerView:
-        """The view with this name; raises UnknownSelectionError."""
+        """The view with this name; raises GeometryError."""
         return _by_key(self.layers, "name", name, "layer", self.where)
 
     @property
@@ -206,7 +202,7 @@ class CacheGeometry:
             groups: None for all groups, or the ids of those wanted.
 
         Raises:
-            UnknownSelectionError: a name or a group that the geometry does not have.
+            GeometryError: a name or a group that the geometry does not have.
             NothingSelectedError: no view is left.
         """
         if layers is None:
@@ -218,14 +214,18 @@ class CacheGeometry:
             by_name = {view.name: view for view in self.layers}
             for name in names:
                 if name not in by_name:
-                    raise errors.UnknownSelectionError(where=self.where, kind="layer", name=name, known=list(by_name))
+                    raise errors.GeometryError(
+                        "unknown-selection", where=self.where, kind="layer", name=name, known=list(by_name)
+                    )
             views = [by_name[name] for name in dict.fromkeys(names)]
         if groups is not None:
             groups = [groups] if isinstance(groups, (int, str)) else list(groups)
             known = sorted({view.group for view in self.layers}, key=str)
             for group in groups:
                 if group not in known:
-                    raise errors.UnknownSelectionError(where=self.where, kind="group", name=group, known=known)
+                    raise errors.GeometryError(
+                        "unknown-selection", where=self.where, kind="group", name=group, known=known
+                    )
             views = [view for view in views if view.group in groups]
         if not views:
             raise errors.NothingSelectedError(where=self.where, num_layers=len(self.layers))
@@ -237,4 +237,4 @@ def _by_key(items, key: str, wanted: Name, kind: str, where: str):
         if getattr(item, key) == wanted:
             return item
     known = [getattr(item, key) for item in items]
-    raise errors.UnknownSelectionError(where=where, kind=kind, name=wanted, known=known)
+    raise errors.GeometryError("unknown-selection", where=where, kind=kind, name=wanted, known=known)

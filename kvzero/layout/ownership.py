@@ -33,7 +33,7 @@ def needed_ranges(views: Iterable[LayerView], block_ids: Sequence[int]) -> dict[
         Storage id to sorted, disjoint (start, stop) byte ranges, int64 of shape (ranges, 2).
 
     Raises:
-        TooManyRunsError: a view is scattered into too many ranges.
+        AuditError: a view is scattered into too many ranges.
 
     Example:
         >>> view = LayerView("k", "a", 12, (5, 4), (12, 1), itemsize=4, block_dim=0)
@@ -62,7 +62,7 @@ def page_ranges(view: LayerView) -> np.ndarray:
         Sorted, disjoint byte ranges of its storage, int64 of shape (ranges, 2), read-only.
 
     Raises:
-        TooManyRunsError: the page is scattered into too many ranges.
+        AuditError: the page is scattered into too many ranges.
 
     Example: K and V apart, each of four tokens.
         >>> view = LayerView("k", "a", 0, (2, 3, 4), (12, 4, 1), itemsize=2, block_dim=1)
@@ -95,7 +95,7 @@ def owned_within(view: LayerView, num_blocks: int, windows: np.ndarray) -> np.nd
         Sorted, disjoint ranges, int64 of shape (ranges, 2).
 
     Raises:
-        TooManyRunsError: the windows meet too many separate ranges of the view.
+        AuditError: the windows meet too many separate ranges of the view.
 
     Example:
         >>> view = LayerView("k", "a", 12, (5, 4), (12, 1), itemsize=4, block_dim=0)
@@ -126,7 +126,7 @@ def owners_of_byte(geometry: CacheGeometry, storage: Name, byte_offset: int) -> 
         (layer name, block id) pairs, in the order of the geometry's layers.
 
     Raises:
-        TooManyRunsError: too many blocks share the byte.
+        AuditError: too many blocks share the byte.
 
     Example:
         >>> layer = {"name": "k", "storage": 0, "byte_offset": 12, "shape": [5, 4], "stride": [12, 1],
@@ -168,4 +168,4 @@ def _clipped(starts, stops, lows: np.ndarray, highs: np.ndarray) -> np.ndarray:
 
 def _check_runs(view: LayerView, num_runs: float, limit: int = MAX_RUNS) -> None:
     if num_runs > limit:
-        raise errors.TooManyRunsError(where=f"layer {view.name}", num_runs=int(num_runs), limit=limit)
+        raise errors.AuditError("too-many-runs", where=f"layer {view.name}", num_runs=int(num_runs), limit=limit)

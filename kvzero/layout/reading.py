@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kvzero import errors
+from kvzero.layout import fields
 from kvzero.layout.records import MAX_STORAGE_BYTES, LayerView, Segment, Storage
 
 # Bytes of the element types that dumps name; a name outside this table is kept and not checked.
@@ -20,63 +21,48 @@ LAYER_KEYS = {
     "zeroed_by_engine", "spec_kind", "kernel_blocks_per_block",
 }  # fmt: skip
 TOP_KEYS = {"name", "num_blocks", "storages", "layers", "engine", "layout", "engine_segments"}
-MEANING = {
-    "name": "a name",
-    "num_blocks": "the number of blocks in the pool",
-    "storages": "the list of storages",
-    "layers": "the list of layers",
-    "id": "the storage's id",
-    "nbytes": "the storage's size in bytes",
-    "storage": "the id of the storage the layer lies in",
-    "byte_offset": "the offset of the first element in the storage, in bytes",
-    "shape": "the sizes of the view",
-    "stride": "the strides of the view in elements",
-    "itemsize": "the bytes of one element",
-    "block_stride_bytes": "the bytes from one block to the next",
-    "span_bytes": "the bytes to clear in one block",
-    "manager_view_shape": "the sizes of the view by block, where kernel_block_stride is set",
-    "manager_view_stride": "the strides of the view by block, where kernel_block_stride is set",
-}
 
 
 def read_geometry(data: Any, source: str = "") -> dict[str, Any]:
     """Return the checked fields of a `CacheGeometry`; see `CacheGeometry.from_dict`."""
     where = source or "geometry"
     if not isinstance(data, Mapping):
-        raise errors.GeometryFileError(where=where, detail=f"the top level is {_kind(data)}, not an object")
-    name = _text(data, "name", where)
+        raise errors.GeometryError(
+            "geometry-file", where=where, detail=f"the top level is {fields.describe(data)}, not an object"
+        )
+    name = fields.text(data, "name", where)
     where = source or name
-    num_blocks = _integer(data, "num_blocks", where)
+    num_blocks = fields.integer(data, "num_blocks", where)
     if num_blocks < 1:
-        raise errors.NoBlocksError(where=where, num_blocks=num_blocks)
+        raise errors.GeometryError("no-blocks", where=where, num_blocks=num_blocks)
     storages = {}
-    for index, record in enumerate(_records(data, "storages", where)):
+    for index, record in enumerate(fields.records(data, "storages", where)):
         storage = _storage(record, f"{where}, storage number {index}")
         if storage.id in storages:
-            raise errors.DuplicateNameError(where=where, kind="storage", name=storage.id)
+            raise errors.GeometryError("duplicate-name", where=where, kind="storage", name=storage.id)
         storages[storage.id] = storage
     layers: dict[str, LayerView] = {}
     unstated = set()
-    for index, record in enumerate(_records(data, "layers", where)):
+    for index, record in enumerate(fields.records(data, "layers", where)):
         label = record.get("name", f"number {index}") if isinstance(record, Mapping) else f"number {index}"
         view, ratio_is_stated = _layer(record, f"{where}, layer {label}", num_blocks, storages)
         if view.name in layers:
-            raise errors.DuplicateNameError(where=where, kind="layer", name=view.name)
+            raise errors.GeometryError("duplicate-name", where=where, kind="layer", name=view.name)
         layers[view.name] = view
         if not ratio_is_stated:
             unstated.add(view.name)
     _check_unstated_ratios(layers, unstated, num_blocks, where)
     segments = tuple(
         _segment(record, f"{where}, engine segment number {index}", num_blocks, storages)
-        for index, record in enumerate(_records({"engine_segments": [], **data}, "engine_segments", where))
+        for index, record in enumerate(fields.records({"engine_segments": [], **data}, "engine_segments", where))
     )
     return dict(
         name=name,
         num_blocks=num_blocks,
         storages=tuple(storages.values()),
         layers=tuple(layers.values()),
-        engine=_text(data, "engine", where, default=""),
-        layout=_text(data, "layout", where, default=""),
+        engine=fields.text(data, "engine", where, default=""),
+        layout=fields.text(data, "layout", where, default=""),
         source=source,
         engine_segments=segments,
         extra={key: value for key, value in data.items() if key not in TOP_KEYS},
@@ -84,43 +70,45 @@ def read_geometry(data: Any, source: str = "") -> dict[str, Any]:
 
 
 def _storage(record: Any, where: str) -> Storage:
-    _object(record, where)
-    nbytes = _integer(record, "nbytes", where, least=0)
+    fields.require_object(record, where)
+    nbytes = fields.integer(record, "nbytes", where, least=0)
     _check_size(nbytes, "nbytes", where)
-    return Storage(id=_name(record, "id", where), nbytes=nbytes)
+    return Storage(id=fields.name(record, "id", where), nbytes=nbytes)
 
 
 def _segment(record: Any, where: str, num_blocks: int, storages: Mapping) -> Segment:
-    _object(record, where)
-    numbers = [_integer(record, key, where, least=0) for key in ("byte_offset", "block_stride_bytes", "span_bytes")]
-    end = numbers[0] + (num_blocks - 1) * numbers[1] + numbers[2]
-    _check_size(max(end, *numbers), "the end of the last block", where)
-    return Segment(_known_storage(record, where, storages).id, *numbers)
+    fields.require_object(record, where)
+    keys = ("byte_offset", "block_stride_bytes", "span_bytes")
+    base, stride, span = (fields.integer(record, key, where, least=0) for key in keys)
+    _check_size(max(base + (num_blocks - 1) * stride + span, stride), "the end of the last block", where)
+    return Segment(_known_storage(record, where, storages).id, base, stride, span)
 
 
 def _layer(record: Any, where: str, num_blocks: int, storages: Mapping) -> tuple[LayerView, bool]:
     """The view of a record, and whether the record states how many kernel blocks make up a block."""
-    _object(record, where)
-    name = _text(record, "name", where)
+    fields.require_object(record, where)
+    name = fields.text(record, "name", where)
     storage = _known_storage(record, where, storages)
-    shape, stride = _sizes(record, "shape", where, least=1), _sizes(record, "stride", where, least=None)
+    shape, stride = fields.sizes(record, "shape", where, least=1), fields.sizes(record, "stride", where, least=None)
     _check_strides(shape, stride, where)
-    block_dim = _integer(record, "block_dim", where, least=0) if "block_dim" in record else None
+    block_dim = fields.integer(record, "block_dim", where, least=0) if "block_dim" in record else None
     extra = {key: value for key, value in record.items() if key not in LAYER_KEYS}
     ratios = _stated_ratios(record, where)
-    kernel_stride = _integer({"kernel_block_stride": 0, **record}, "kernel_block_stride", where, least=0)
+    kernel_stride = fields.integer({"kernel_block_stride": 0, **record}, "kernel_block_stride", where, least=0)
     if kernel_stride > 0:
         # The bound view skips over other layers' kernel blocks; the view by block is the same memory.
         check_strided_kernel_blocks(shape, kernel_stride, num_blocks, ratios, where)
         del extra["kernel_block_stride"]
         extra["bound_view"] = {"shape": [*shape], "stride": [*stride], "kernel_block_stride": kernel_stride}
-        shape = _sizes(record, "manager_view_shape", where, least=1)
+        shape = fields.sizes(record, "manager_view_shape", where, least=1)
         block_stride = stride[0] * kernel_stride
-        stride = _sizes(record, "manager_view_stride", where, least=None)
+        stride = fields.sizes(record, "manager_view_stride", where, least=None)
         _check_strides(shape, stride, where)
         if stride[0] != block_stride and num_blocks > 1:
             expected = f"a list that starts with {block_stride}: stride[0] x kernel_block_stride {kernel_stride}"
-            raise errors.WrongTypeError(where=where, key="manager_view_stride", value=[*stride], expected=expected)
+            raise errors.GeometryError(
+                "wrong-type", where=where, key="manager_view_stride", value=[*stride], expected=expected
+            )
         block_dim, ratios = 0, {"kernel_block_stride, which gives a view by block,": 1}
     elif "bound_view" in record:  # written by `to_dict`: the view is by block, the token sizes are the bound view's
         ratios = {key: ratio for key, ratio in ratios.items() if key == "kernel_blocks_per_block"}
@@ -128,41 +116,45 @@ def _layer(record: Any, where: str, num_blocks: int, storages: Mapping) -> tuple
         block_dim = 0  # the dump binds views with blocks at dimension 0, and says so by this key
     block_dim = find_block_dim(shape, stride, num_blocks, ratios, block_dim, where)
     if shape[block_dim] % num_blocks:
-        raise errors.BlockCountError(
-            where=where, block_dim=block_dim, shape=shape, size=shape[block_dim], num_blocks=num_blocks
+        raise errors.GeometryError(
+            "block-count", where=where, block_dim=block_dim, shape=shape, size=shape[block_dim], num_blocks=num_blocks
         )
     found = shape[block_dim] // num_blocks
     for source, ratio in ratios.items():
         if ratio != found:
-            raise errors.KernelBlocksError(
-                where=where, kernel_blocks_per_block=found, stated_kernel_blocks_per_block=ratio, source=source,
+            raise errors.GeometryError(
+                "kernel-blocks", where=where, kernel_blocks_per_block=found, stated_kernel_blocks_per_block=ratio,
+                source=source,
                 block_dim=block_dim, shape=shape, num_blocks=num_blocks,
             )  # fmt: skip
-    itemsize = _integer(record, "itemsize", where, least=1)
-    dtype = _text(record, "dtype", where, default="")
+    itemsize = fields.integer(record, "itemsize", where, least=1)
+    dtype = fields.text(record, "dtype", where, default="")
     if DTYPE_BYTES.get(dtype, itemsize) != itemsize:
-        raise errors.ItemsizeError(where=where, itemsize=itemsize, dtype=dtype, dtype_bytes=DTYPE_BYTES[dtype])
-    spec_kind = _text(record, "spec_kind", where, default="")
+        raise errors.GeometryError(
+            "itemsize", where=where, itemsize=itemsize, dtype=dtype, dtype_bytes=DTYPE_BYTES[dtype]
+        )
+    spec_kind = fields.text(record, "spec_kind", where, default="")
     view = LayerView(
         name=name,
         storage=storage.id,
-        byte_offset=_integer(record, "byte_offset", where, least=0),
+        byte_offset=fields.integer(record, "byte_offset", where, least=0),
         shape=shape,
         stride=stride,
         itemsize=itemsize,
         block_dim=block_dim,
         kernel_blocks_per_block=found,
-        group=_name(record, "group", where, default=0),
+        group=fields.name(record, "group", where, default=0),
         dtype=dtype,
-        zeroed=_flag(record, "zeroed_by_engine", where, default=spec_kind != "mamba"),
+        zeroed=fields.flag(record, "zeroed_by_engine", where, default=spec_kind != "mamba"),
         spec_kind=spec_kind,
         extra=extra,
     )
     _check_inside(view, storage, num_blocks, where)
     for key in ("page_size_bytes", "unpadded_page_size_bytes"):
-        if key in record and view.page_bytes > _integer(record, key, where, least=0):
-            raise errors.PageSizeError(
-                where=where, page_bytes=view.page_bytes, key=key, stated_bytes=record[key], block_dim=block_dim,
+        if key in record and view.page_bytes > fields.integer(record, key, where, least=0):
+            raise errors.GeometryError(
+                "page-size", where=where, page_bytes=view.page_bytes, key=key, stated_bytes=record[key],
+                block_dim=block_dim,
                 shape=shape, num_blocks=num_blocks,
             )  # fmt: skip
     return view, bool(ratios)
@@ -172,13 +164,15 @@ def _stated_ratios(record: Mapping, where: str) -> dict[str, int]:
     """Kernel blocks per block as the record states them, by the keys that do so."""
     ratios = {}
     if "kernel_blocks_per_block" in record:
-        ratios["kernel_blocks_per_block"] = _integer(record, "kernel_blocks_per_block", where, least=1)
+        ratios["kernel_blocks_per_block"] = fields.integer(record, "kernel_blocks_per_block", where, least=1)
     if "manager_block_size" in record and "kernel_block_size" in record:
-        tokens = _integer(record, "manager_block_size", where, least=1)
-        kernel_tokens = _integer(record, "kernel_block_size", where, least=1)
+        tokens = fields.integer(record, "manager_block_size", where, least=1)
+        kernel_tokens = fields.integer(record, "kernel_block_size", where, least=1)
         if tokens % kernel_tokens:
             expected = f"a divisor of manager_block_size, {tokens}"
-            raise errors.WrongTypeError(where=where, key="kernel_block_size", value=kernel_tokens, expected=expected)
+            raise errors.GeometryError(
+                "wrong-type", where=where, key="kernel_block_size", value=kernel_tokens, expected=expected
+            )
         ratios[f"manager_block_size {tokens} / kernel_block_size {kernel_tokens}"] = tokens // kernel_tokens
     return ratios
 
@@ -196,7 +190,7 @@ def check_strided_kernel_blocks(
         where: file and layer, for messages.
 
     Raises:
-        KernelBlocksError: the view does not hold `num_blocks` blocks of the stated number of kernel blocks.
+        GeometryError: the view does not hold `num_blocks` blocks of the stated number of kernel blocks.
 
     >>> check_strided_kernel_blocks((5 * 328 + 2, 64, 132), 328, 6, {"kernel_blocks_per_block": 2}, "k")
     """
@@ -204,8 +198,9 @@ def check_strided_kernel_blocks(
     ratios = ratios or {"kernel_block_stride, at the least,": min(max(found, 1), kernel_block_stride)}
     for source, ratio in ratios.items():
         if ratio != found:
-            raise errors.KernelBlocksError(
-                where=where, kernel_blocks_per_block=found, stated_kernel_blocks_per_block=ratio, source=source,
+            raise errors.GeometryError(
+                "kernel-blocks", where=where, kernel_blocks_per_block=found, stated_kernel_blocks_per_block=ratio,
+                source=source,
                 block_dim=0, shape=tuple(shape), num_blocks=num_blocks,
             )  # fmt: skip
 
@@ -217,8 +212,9 @@ def _check_unstated_ratios(views: Mapping[str, LayerView], unstated: set[str], n
         ratio = view.kernel_blocks_per_block
         if view.name in unstated and ratio > 1:
             other = next(each for other_ratio, each in by_ratio.items() if other_ratio != ratio)
-            raise errors.UnstatedKernelBlocksError(
-                where=f"{where}, layer {view.name}", block_dim=view.block_dim, shape=view.shape,
+            raise errors.GeometryError(
+                "unstated-kernel-blocks", where=f"{where}, layer {view.name}", block_dim=view.block_dim,
+                shape=view.shape,
                 size=view.shape[view.block_dim], kernel_blocks_per_block=ratio, num_blocks=num_blocks,
                 other_layer=other.name, other_size=other.shape[other.block_dim],
             )  # fmt: skip
@@ -252,7 +248,7 @@ def find_block_dim(
 
     Raises:
         AmbiguousBlockDimError: several dimensions fit.
-        BlockDimNotFoundError: no dimension fits.
+        GeometryError: no dimension fits.
 
     With a stated ratio, a dimension fits if it has exactly `num_blocks * ratio` entries. Without one, a dimension of
     exactly `num_blocks` fits, and so does the outermost dimension in memory that is a multiple of `num_blocks`; alone,
@@ -265,7 +261,9 @@ def find_block_dim(
     """
     if stated is not None:
         if stated >= len(shape):
-            raise errors.WrongTypeError(where=where, key="block_dim", value=stated, expected=f"below {len(shape)}")
+            raise errors.GeometryError(
+                "wrong-type", where=where, key="block_dim", value=stated, expected=f"below {len(shape)}"
+            )
         return stated
     source, ratio = next(iter(ratios.items()), ("", 1))
     fits = [dim for dim, size in enumerate(shape) if size == num_blocks * ratio]
@@ -276,8 +274,9 @@ def find_block_dim(
         if multiple is not None and multiple not in fits and (fits or multiple == outer_first[0]):
             fits.append(multiple)
     if not fits:
-        raise errors.BlockDimNotFoundError(
-            where=where, shape=tuple(shape), num_blocks=num_blocks, kernel_blocks_per_block=ratio,
+        raise errors.GeometryError(
+            "block-dim-not-found", where=where, shape=tuple(shape), num_blocks=num_blocks,
+            kernel_blocks_per_block=ratio,
             size=num_blocks * ratio, stated_by=f" (stated by {source})" if source else "",
         )  # fmt: skip
     if len(fits) > 1 and num_blocks > 1:
@@ -290,10 +289,10 @@ def find_block_dim(
 
 def _check_strides(shape, stride, where: str) -> None:
     if len(shape) != len(stride):
-        raise errors.ShapeStrideError(where=where, shape_dims=len(shape), stride_dims=len(stride))
+        raise errors.GeometryError("shape-stride", where=where, shape_dims=len(shape), stride_dims=len(stride))
     for dim, step in enumerate(stride):
         if step < 0 and shape[dim] > 1:
-            raise errors.NegativeStrideError(where=where, dim=dim, stride_elements=step)
+            raise errors.GeometryError("negative-stride", where=where, dim=dim, stride_elements=step)
 
 
 def _check_inside(view: LayerView, storage: Storage, num_blocks: int, where: str) -> None:
@@ -309,92 +308,23 @@ def _check_inside(view: LayerView, storage: Storage, num_blocks: int, where: str
     reach_bytes = view.end_bytes - view.byte_offset - (num_blocks - 1) * view.block_stride_bytes
     repeated = any(size > 1 and step == 0 for size, step in zip(view.shape, view.stride, strict=True))
     if repeated or view.page_bytes > reach_bytes:
-        raise errors.RepeatedElementsError(
-            where=where, shape=view.shape, stride=view.stride, page_bytes=view.page_bytes, reach_bytes=reach_bytes
+        raise errors.GeometryError(
+            "repeated-elements",
+            where=where,
+            shape=view.shape,
+            stride=view.stride,
+            page_bytes=view.page_bytes,
+            reach_bytes=reach_bytes,
         )
 
 
 def _check_size(nbytes: int, what: str, where: str) -> None:
     if nbytes > MAX_STORAGE_BYTES:
-        raise errors.IntegerRangeError(where=where, what=what, value=nbytes, limit=MAX_STORAGE_BYTES)
-
-
-def _object(record: Any, where: str) -> None:
-    if not isinstance(record, Mapping):
-        raise errors.WrongTypeError(where=where, key="(entry)", value=record, expected="an object")
-
-
-def _get(record: Mapping, key: str, where: str):
-    if key not in record:
-        raise errors.MissingKeyError(where=where, key=key, meaning=MEANING.get(key, "a value"))
-    return record[key]
-
-
-def _records(record: Mapping, key: str, where: str) -> list:
-    value = _get(record, key, where)
-    if not isinstance(value, list):
-        raise errors.WrongTypeError(where=where, key=key, value=_kind(value), expected="a list")
-    if not value and key != "engine_segments":
-        raise errors.WrongTypeError(where=where, key=key, value=value, expected="a list of at least one entry")
-    return value
-
-
-def _integer(record: Mapping, key: str, where: str, least: int | None = None) -> int:
-    value = _get(record, key, where)
-    if not _is_integer(value) or (least is not None and value < least):
-        bound = "" if least is None else f" of at least {least}"
-        raise errors.WrongTypeError(where=where, key=key, value=value, expected=f"an integer{bound}")
-    return value
-
-
-def _sizes(record: Mapping, key: str, where: str, least: int | None) -> tuple[int, ...]:
-    value = _get(record, key, where)
-    bound = "" if least is None else f" of at least {least}"
-    good = isinstance(value, (list, tuple)) and value
-    if not good or not all(_is_integer(item) and (least is None or item >= least) for item in value):
-        raise errors.WrongTypeError(where=where, key=key, value=value, expected=f"a list of integers{bound}")
-    return tuple(value)
-
-
-def _text(record: Mapping, key: str, where: str, default: str | None = None) -> str:
-    value = _get(record, key, where) if default is None else record.get(key, default)
-    if not isinstance(value, str) or (default is None and not value):
-        raise errors.WrongTypeError(where=where, key=key, value=value, expected="a text")
-    _printable(value, key, where)
-    return value
-
-
-def _flag(record: Mapping, key: str, where: str, default: bool) -> bool:
-    value = record.get(key, default)
-    if not isinstance(value, bool):
-        raise errors.WrongTypeError(where=where, key=key, value=value, expected="true or false")
-    return value
-
-
-def _name(record: Mapping, key: str, where: str, default: int | None = None) -> int | str:
-    value = _get(record, key, where) if default is None else record.get(key, default)
-    if not _is_integer(value) and not isinstance(value, str):
-        raise errors.WrongTypeError(where=where, key=key, value=value, expected="an integer or a text")
-    _printable(value, key, where)
-    return value
-
-
-def _printable(value: int | str, key: str, where: str) -> None:
-    # Names are printed on terminals and drawn in figures, where control characters and lone surrogates break things.
-    if isinstance(value, str) and not value.isprintable():
-        raise errors.WrongTypeError(where=where, key=key, value=value, expected="a text of printable letters")
+        raise errors.GeometryError("integer-range", where=where, what=what, value=nbytes, limit=MAX_STORAGE_BYTES)
 
 
 def _known_storage(record: Mapping, where: str, storages: Mapping) -> Storage:
-    storage = _name(record, "storage", where)
+    storage = fields.name(record, "storage", where)
     if storage not in storages:
-        raise errors.UnknownStorageError(where=where, storage=storage, known=list(storages))
+        raise errors.GeometryError("unknown-storage", where=where, storage=storage, known=list(storages))
     return storages[storage]
-
-
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _kind(value: Any) -> str:
-    return {dict: "an object", list: "a list", str: "a text", type(None): "null"}.get(type(value), repr(value))

@@ -23,29 +23,35 @@ def describe_tensors(
 ) -> dict[str, Any]:
     """Return the data that `CacheGeometry.from_dict` reads; see `CacheGeometry.from_tensors` for the arguments."""
     if not isinstance(tensors, Mapping):
-        raise errors.TensorKindError(
-            where=name, given=kind_of(tensors), expected="a mapping of layer name to tensor"
+        raise errors.GeometryError(
+            "tensor-kind", where=name, given=kind_of(tensors), expected="a mapping of layer name to tensor"
         )
     for layer, value in tensors.items():
         if isinstance(value, (list, tuple)) and not value:
             given = f"an empty {type(value).__name__}"
-            raise errors.TensorKindError(where=f"{name}, layer {layer}", given=given, expected="one tensor or more")
+            raise errors.GeometryError(
+                "tensor-kind", where=f"{name}, layer {layer}", given=given, expected="one tensor or more"
+            )
     if not isinstance(groups, (Mapping, type(None))):
-        raise errors.WrongTypeError(where=name, key="groups", value=groups, expected="a mapping of name to group")
+        raise errors.GeometryError(
+            "wrong-type", where=name, key="groups", value=groups, expected="a mapping of name to group"
+        )
     if not isinstance(not_zeroed, Iterable):
-        raise errors.WrongTypeError(where=name, key="not_zeroed", value=not_zeroed, expected="names of layers")
+        raise errors.GeometryError(
+            "wrong-type", where=name, key="not_zeroed", value=not_zeroed, expected="names of layers"
+        )
     views = list(named_views(tensors))
     for _, view, tensor in views:
         if not is_dense(tensor):
-            raise errors.TensorKindError(
-                where=f"{name}, layer {view}", given=kind_of(tensor), expected="a dense torch tensor"
+            raise errors.GeometryError(
+                "tensor-kind", where=f"{name}, layer {view}", given=kind_of(tensor), expected="a dense torch tensor"
             )
     left_alone = {not_zeroed} if isinstance(not_zeroed, str) else set(not_zeroed)
     known = [*dict.fromkeys(each for layer, view, _ in views for each in (layer, view))]
     for option in (block_dim, kernel_blocks_per_block, groups, layer_facts, left_alone):
         for unknown in option if isinstance(option, (Mapping, set)) else ():
             if unknown not in known:
-                raise errors.UnknownSelectionError(where=name, kind="layer", name=unknown, known=known)
+                raise errors.GeometryError("unknown-selection", where=name, kind="layer", name=unknown, known=known)
     ids = storage_ids(tensor for _, _, tensor in views)
     views, elsewhere = _on_one_device(views, device, name)
 
@@ -95,8 +101,8 @@ def _on_one_device(views: list, device: Any, where: str) -> tuple[list, dict[str
     elsewhere = {view: str(tensor.device) for _, view, tensor in views if not same_device(tensor.device, wanted)}
     if elsewhere and (device is None or not own):
         view = next(iter(elsewhere))
-        raise errors.StorageDeviceError(
-            what=f"{where}, layer {view}", device=elsewhere[view],
+        raise errors.ZeroingError(
+            "storage-device", what=f"{where}, layer {view}", device=elsewhere[view],
             expected=f"{wanted}, the pool's device; state device=, and views on other devices are left out and named",
         )  # fmt: skip
     return own, elsewhere
@@ -137,13 +143,13 @@ def _address(tensor: Any) -> int:
 
 
 def _check_apart(views) -> None:
-    """Raise StorageAliasError if two storages share bytes, as slices of one NumPy array do."""
+    """Raise ZeroingError if two storages share bytes, as slices of one NumPy array do."""
     places = {(_address(tensor), tensor.untyped_storage().nbytes()): view for _, view, tensor in views}
     taken = sorted(place for place in places if place[0] > 0 and place[1])
     for one, other in pairwise(taken):
         if other[0] < one[0] + one[1]:
-            raise errors.StorageAliasError(
-                what_a=f"layer {places[one]}", what_b=f"layer {places[other]}", address=other[0]
+            raise errors.ZeroingError(
+                "storage-alias", what_a=f"layer {places[one]}", what_b=f"layer {places[other]}", address=other[0]
             )
 
 

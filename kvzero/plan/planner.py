@@ -127,11 +127,11 @@ def plan_segments(
         (but absorbed pad).
 
     Raises:
-        SpanExceedsStrideError: one block of a view runs into the next.
         BlocksOverlapError: two blocks of the pool share a byte, in any views, selected or not.
-        UnequalStrideOverlapError: two selected views share bytes of one block, at unequal block strides.
-        TooManySegmentsError: a view is scattered into too many ranges.
-        UnknownSelectionError, NothingSelectedError: the selection.
+        PlanError: one block of a view runs into the next (`span-exceeds-stride`); two selected views share bytes of
+            one block at unequal block strides (`unequal-stride-overlap`); or a view is scattered into too many ranges
+            (`too-many-segments`).
+        GeometryError: a selected layer or group does not exist, or nothing is selected.
 
     The cost grows with views and segments, never with the number of blocks.
 
@@ -197,8 +197,8 @@ def block_ranges(view: LayerView, geometry: CacheGeometry) -> np.ndarray:
         ranges, b block strides later.
 
     Raises:
-        TooManySegmentsError: more than `MAX_RANGES_PER_BLOCK` ranges.
-        SpanExceedsStrideError: a range is longer than the block stride, in a pool of several blocks.
+        PlanError: there are more than `MAX_RANGES_PER_BLOCK` ranges, or a range is longer than the block stride in a
+            pool of several blocks.
 
     Dimensions are folded from the smallest stride up: a dimension whose stride is at most the length of the
     contiguous run so far extends the run; any other dimension repeats it.
@@ -228,15 +228,19 @@ def block_ranges(view: LayerView, geometry: CacheGeometry) -> np.ndarray:
     starts = np.array([view.byte_offset], np.int64)
     for step, size in repeats:
         if len(starts) * size > MAX_RANGES_PER_BLOCK:
-            raise errors.TooManySegmentsError(
-                where=_where(geometry, view), num_ranges=len(starts) * size, limit=MAX_RANGES_PER_BLOCK
+            raise errors.PlanError(
+                "too-many-segments",
+                where=_where(geometry, view),
+                num_ranges=len(starts) * size,
+                limit=MAX_RANGES_PER_BLOCK,
             )
         starts = (starts[:, None] + np.arange(size, dtype=np.int64) * step).reshape(-1)
     ranges = union(np.stack((starts, starts + run), axis=1))
     span = int((ranges[:, 1] - ranges[:, 0]).max()) if repeats else run
     if geometry.num_blocks > 1 and span > view.block_stride_bytes:
-        raise errors.SpanExceedsStrideError(
-            where=_where(geometry, view), span_bytes=span, block_stride_bytes=view.block_stride_bytes,
+        raise errors.PlanError(
+            "span-exceeds-stride", where=_where(geometry, view), span_bytes=span,
+            block_stride_bytes=view.block_stride_bytes,
             block_dim=view.block_dim,
         )  # fmt: skip
     return ranges
@@ -271,10 +275,10 @@ def _prove_blocks_apart(geometry: CacheGeometry, pool: dict[tuple[Name, int], np
 
 
 def _prove_written_once(geometry: CacheGeometry, clear: dict[tuple[Name, int], np.ndarray]) -> None:
-    """Raise UnequalStrideOverlapError if selected views of unequal strides share a byte of one block."""
+    """Raise PlanError if selected views of unequal strides share a byte of one block."""
     for a, b, (block, _), byte in _clashes_across_strides(geometry, clear):
-        raise errors.UnequalStrideOverlapError(
-            where=geometry.where, storage=a[0], byte_offset=byte, block=block,
+        raise errors.PlanError(
+            "unequal-stride-overlap", where=geometry.where, storage=a[0], byte_offset=byte, block=block,
             stride_a_bytes=a[1], stride_b_bytes=b[1],
             layer_a=_owner(geometry, a[0], byte, a[1], block), layer_b=_owner(geometry, b[0], byte, b[1], block),
         )  # fmt: skip

@@ -23,9 +23,8 @@ def with_num_blocks(geometry: CacheGeometry, num_blocks: int) -> CacheGeometry:
         a layer, or a slab of all layers) grows or shrinks; the distances between regions follow.
 
     Raises:
-        WrongTypeError, NoBlocksError: `num_blocks` is not an integer, or is below 1.
-        ResizeError: one of `OneBlockError`, `InterleavedArraysError`, `UnevenDistancesError`: the regions cannot be
-            told apart, or a view's strides do not follow them.
+        GeometryError: `num_blocks` is not an integer, or is below 1.
+        ResizeError: the regions cannot be told apart, or a view's strides do not follow them.
 
     Example: real dumps have few blocks; a benchmark wants gigabytes.
         >>> from kvzero import geometries
@@ -34,11 +33,13 @@ def with_num_blocks(geometry: CacheGeometry, num_blocks: int) -> CacheGeometry:
         (14976000, 37440)
     """
     if not is_integer(num_blocks):
-        raise errors.WrongTypeError(where=geometry.where, key="num_blocks", value=num_blocks, expected="an integer")
+        raise errors.GeometryError(
+            "wrong-type", where=geometry.where, key="num_blocks", value=num_blocks, expected="an integer"
+        )
     if num_blocks < 1:
-        raise errors.NoBlocksError(where=geometry.where, num_blocks=num_blocks)
+        raise errors.GeometryError("no-blocks", where=geometry.where, num_blocks=num_blocks)
     if geometry.num_blocks == 1:
-        raise errors.OneBlockError(where=geometry.where, num_blocks=1)
+        raise errors.ResizeError("one-block", where=geometry.where, num_blocks=1)
     regions = {storage.id: _regions(geometry, storage.id) for storage in geometry.storages}
     grow = num_blocks - geometry.num_blocks
 
@@ -76,8 +77,9 @@ def _regions(geometry: CacheGeometry, storage: Name) -> list[tuple[int, int]]:
         if not inside:
             regions.append((start, stride))
         elif stride != regions[-1][1] or start >= regions[-1][0] + stride:
-            raise errors.InterleavedArraysError(
-                where=geometry.where, storage=storage, start_bytes=start, block_stride_bytes=stride,
+            raise errors.ResizeError(
+                "interleaved-arrays", where=geometry.where, storage=storage, start_bytes=start,
+                block_stride_bytes=stride,
                 outer_stride_bytes=regions[-1][1],
             )  # fmt: skip
     return regions
@@ -96,7 +98,12 @@ def _resize_view(view: LayerView, geometry: CacheGeometry, num_blocks: int, move
         stride[dim] = steps[1] // view.itemsize
         if steps != [index * stride[dim] * view.itemsize for index in range(size)]:
             distances = sorted({after - before for before, after in pairwise(steps)})
-            raise errors.UnevenDistancesError(
-                where=geometry.where, layer=view.name, dim=dim, distances_bytes=distances, num_blocks=num_blocks
+            raise errors.ResizeError(
+                "uneven-distances",
+                where=geometry.where,
+                layer=view.name,
+                dim=dim,
+                distances_bytes=distances,
+                num_blocks=num_blocks,
             )
     return replace(view, byte_offset=origin, shape=tuple(shape), stride=tuple(stride))

@@ -112,8 +112,8 @@ def judge_planner(geometry: CacheGeometry, planner: str, seen: dict | None = Non
         seen: audits by segments, kept between calls for one geometry: eras often plan alike.
 
     Raises:
-        UnknownPlannerError: no such planner.
-        NoEngineSegmentsError: "engine", and the file states no segments.
+        HistoryError: no such planner.
+        HistoryError: "engine", and the file states no segments.
     """
     module = specimens.planner(planner)
     if planner == ENGINE:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvzero.errors import KvzeroError, NothingToShrinkError, ResizeError
+from kvzero.errors import CommandError, KvzeroError, ResizeError
 from kvzero.layout.geometry import CacheGeometry
 from kvzero.layout.intervals import as_ranges, intersect
 from kvzero.layout.ownership import needed_ranges
@@ -29,8 +29,8 @@ def shrink(geometry: CacheGeometry, planner: str) -> CacheGeometry:
         what it was made from. Offsets and strides are the original's, so the layers left out leave pad behind.
 
     Raises:
-        NothingToShrinkError: the planner is right on this layout.
-        UnknownPlannerError, NoEngineSegmentsError: there is no such planner here.
+        CommandError: the planner is right on this layout.
+        HistoryError: there is no such planner here.
         KvzeroError: the layout itself cannot be proven.
 
     Example:
@@ -42,7 +42,7 @@ def shrink(geometry: CacheGeometry, planner: str) -> CacheGeometry:
     plan_segments(geometry)
     wanted = _kinds(judge_planner(geometry, planner))
     if not wanted:
-        raise NothingToShrinkError(where=geometry.where, planner=planner)
+        raise CommandError("nothing-to-shrink", where=geometry.where, planner=planner)
 
     def still(candidate: CacheGeometry | None) -> bool:
         return candidate is not None and _faults(candidate, planner) >= wanted

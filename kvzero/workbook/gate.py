@@ -195,7 +195,7 @@ def text_outputs(notebook: dict) -> str:
 def _output_text(output: dict) -> str:
     if output["output_type"] == "error":
         # What kvzero refuses, its message says whole; the way there is in the executed notebook.
-        traceback = [] if output["ename"] in errors.__all__ else output["traceback"]
+        traceback = [] if hasattr(errors, output["ename"]) else output["traceback"]
         return "\n".join(traceback) or f"{output['ename']}: {output['evalue']}"
     text = output.get("text") or output.get("data", {}).get("text/plain", "")
     return text if isinstance(text, str) else "".join(text)

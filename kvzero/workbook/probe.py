@@ -18,7 +18,11 @@ class ByteOutsideStorageError(KvzeroError):
     """A byte was asked for that its storage does not have."""
 
     rule = "byte-outside-storage"
-    template = "byte {byte:,} is outside storage {storage}: it has bytes 0 to {last_byte:,}. Choose one of those."
+    messages = {
+        "byte-outside-storage": (
+            "byte {byte:,} is outside storage {storage}: it has bytes 0 to {last_byte:,}. Choose one of those."
+        )
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +103,7 @@ def probe(geometry: CacheGeometry, plan: Plan | None, storage: Name, byte: int) 
         byte: offset in it.
 
     Raises:
-        UnknownSelectionError: there is no such storage.
+        GeometryError: there is no such storage.
         ByteOutsideStorageError: the storage is smaller.
 
     Example:
@@ -124,7 +128,7 @@ def draw_byte(geometry: CacheGeometry, plan: Plan, storage: Name, byte: int) -> 
         geometry, plan, storage, byte: those of `probe`.
 
     Raises:
-        UnknownSelectionError, ByteOutsideStorageError: as `probe` does.
+        GeometryError, ByteOutsideStorageError: as `probe` does.
     """
     found = probe(geometry, plan, storage, byte)
     homes = [owner.block for owner in found.owners] or [block for _, block in found.written_by]

@@ -25,13 +25,7 @@ from pathlib import Path
 import nbformat
 
 from kvzero.device import pick_device
-from kvzero.errors import (
-    NotebookFormatError,
-    NotebookNotFoundError,
-    NotebookParameterError,
-    NotebookParameterTypeError,
-    OutputFileError,
-)
+from kvzero.errors import CommandError
 from kvzero.outputs import check_outputs
 from kvzero.workbook import watch
 from kvzero.workbook.canonical import declared_parameters
@@ -78,14 +72,14 @@ def find_notebooks(paths: Sequence[str | Path] = (), folder: Path = Path("notebo
     """The notebooks to run: those named, or all of a folder in the order of their names.
 
     Raises:
-        NotebookNotFoundError: for a path that is no notebook, or a folder without any.
+        CommandError: for a path that is no notebook, or a folder without any.
     """
     found = [Path(path) for path in paths] or sorted(folder.glob("*.ipynb"))
     for path in found:
         if path.suffix != ".ipynb" or not path.is_file():
-            raise NotebookNotFoundError(path=str(path))
+            raise CommandError("notebook-not-found", path=str(path))
     if not found:
-        raise NotebookNotFoundError(path=str(folder / "*.ipynb"))
+        raise CommandError("notebook-not-found", path=str(folder / "*.ipynb"))
     return found
 
 
@@ -104,11 +98,11 @@ def run_notebooks(
         An iterator over one result per notebook; what is refused is refused at once, and then nothing is written.
 
     Raises:
-        DeviceNotAvailableError: for "cuda" where there is no GPU.
-        NotebookFormatError: a file is no notebook.
-        NotebookParameterError, NotebookParameterTypeError: a notebook does not declare a parameter, or has a value
+        CommandError: for "cuda" where there is no GPU.
+        CommandError: a file is no notebook.
+        CommandError: a notebook does not declare a parameter, or has a value
             of another type there.
-        OutputFileError: the folder cannot be made, or a copy would go over a notebook or over another copy.
+        CommandError: the folder cannot be made, or a copy would go over a notebook or over another copy.
     """
     settled = pick_device(device)
     given = {path: {"device": settled, **_typed(path, parameters or {})} for path in notebooks}
@@ -116,7 +110,7 @@ def run_notebooks(
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise OutputFileError(path=out, detail=error.strerror) from error
+        raise CommandError("output-file", path=out, detail=error.strerror) from error
     return _run_all(given, out, 1 if settled == "cuda" else max(1, min(2, os.cpu_count() or 1)))
 
 
@@ -128,13 +122,18 @@ def _typed(notebook: Path, parameters: Mapping[str, str]) -> dict[str, object]:
     values = {}
     for name, word in parameters.items():
         if name not in declared:
-            raise NotebookParameterError(path=notebook, name=name, declared=sorted(declared))
+            raise CommandError("notebook-parameter", path=notebook, name=name, declared=sorted(declared))
         try:
             values[name] = _value(word, type(declared[name]))
         except (OverflowError, SyntaxError, ValueError) as error:
             expected = type(declared[name]).__name__
-            raise NotebookParameterTypeError(
-                path=notebook, name=name, value=word, default=declared[name], expected=expected
+            raise CommandError(
+                "notebook-parameter-type",
+                path=notebook,
+                name=name,
+                value=word,
+                default=declared[name],
+                expected=expected,
             ) from error
     return values
 
@@ -162,7 +161,7 @@ def _declared(notebook: Path) -> dict[str, object] | None:
         nbformat.validate(content)
     except Exception as error:  # whatever nbformat and its validator make of a file that is no notebook
         detail = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
-        raise NotebookFormatError(path=notebook, detail=detail) from error
+        raise CommandError("notebook-format", path=notebook, detail=detail) from error
     try:
         return declared_parameters(content)
     except (ValueError, SyntaxError):
@@ -236,9 +235,7 @@ def run_notebook(
     executed = _read(executed_path)
     if executed is None:
         executed_path.unlink(missing_ok=True)  # torn where papermill was stopped
-    ruling = rule(
-        Execution(notebook.stem, executed, exit_code, stderr, seconds, parameters, errors, kernel_exit, left)
-    )
+    ruling = rule(Execution(notebook.stem, executed, exit_code, stderr, seconds, parameters, errors, kernel_exit, left))
     log = "" if ruling.proven or executed is None else text_outputs(executed)
     return Result(notebook, executed_path, seconds, ruling, log, attempts)
 

@@ -20,7 +20,7 @@ from importlib.resources import files
 from pathlib import Path
 from urllib.parse import quote
 
-from kvzero.errors import OutputFileError
+from kvzero.errors import CommandError
 from kvzero.workbook import site_cells
 from kvzero.workbook.canonical import source_of, tags_of
 from kvzero.workbook.figures.style import DARK
@@ -113,7 +113,7 @@ def build(results: Sequence[Result], folder: Path) -> Path:
         The index page.
 
     Raises:
-        OutputFileError: a file of the site cannot be written.
+        CommandError: a file of the site cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -128,7 +128,7 @@ def build(results: Sequence[Result], folder: Path) -> Path:
         index.write_text(_whole("The kvzero workbook", _index(pages, results)), encoding="utf-8")
         return index
     except OSError as error:
-        raise OutputFileError(path=error.filename or folder, detail=error.strerror) from error
+        raise CommandError("output-file", path=error.filename or folder, detail=error.strerror) from error
 
 
 def page_files(notebooks: Sequence[Path], folder: Path) -> list[Path]:

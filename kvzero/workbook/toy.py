@@ -30,7 +30,7 @@ class ToyOptionError(KvzeroError):
     """A made-to-measure geometry was asked for with a size or a name that does not exist."""
 
     rule = "toy-option"
-    template = "{option} = {value!r} is not possible: {need}."
+    messages = {"toy-option": "{option} = {value!r} is not possible: {need}."}
 
 
 def make_geometry(

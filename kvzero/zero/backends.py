@@ -9,7 +9,7 @@ import numpy as np
 import torch
 import triton
 
-from kvzero.errors import IdTypeError, SkippedIdsError, StorageDeviceError
+from kvzero.errors import SkippedIdsError, ZeroingError
 from kvzero.zero import tiles
 from kvzero.zero.ids import NO_BLOCK, ReplayableIds, argument_values, checked_ids
 from kvzero.zero.kernel import (
@@ -163,12 +163,14 @@ class KernelBackend:
         elif isinstance(block_ids, torch.Tensor) and block_ids.device.type == "cuda":
             dtype = block_ids.dtype
             if block_ids.dim() != 1 or dtype.is_floating_point or dtype.is_complex or dtype == torch.bool:
-                raise IdTypeError(given=f"a tensor of {dtype} and shape {tuple(block_ids.shape)}")
+                raise ZeroingError("id-type", given=f"a tensor of {dtype} and shape {tuple(block_ids.shape)}")
             where = block_ids.device
         else:
             return checked_ids(block_ids, self._plan)
         if where != self.device:
-            raise StorageDeviceError(what="the tensor of block ids", device=str(where), expected=str(self.device))
+            raise ZeroingError(
+                "storage-device", what="the tensor of block ids", device=str(where), expected=str(self.device)
+            )
         return block_ids
 
     def zero(self, ids: Sequence[int] | torch.Tensor | ReplayableIds) -> None:

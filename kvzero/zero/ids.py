@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from kvzero.errors import IdOutOfRangeError, IdTypeError, NumIdsError, ReplayRoomError
+from kvzero.errors import IdOutOfRangeError, ZeroingError
 from kvzero.layout.records import is_integer
 from kvzero.zero.kernel import MOST_BY_VALUE, VALUES
 
@@ -34,7 +34,7 @@ def checked_ids(block_ids: HostIds, plan) -> list[int] | np.ndarray:
         (ids,).
 
     Raises:
-        IdTypeError: not one-dimensional, or holds anything but integers; bools and floats are refused.
+        ZeroingError: not one-dimensional, or holds anything but integers; bools and floats are refused.
         IdOutOfRangeError: an id below 0 or not below `plan.num_blocks`.
 
     Example:
@@ -73,32 +73,32 @@ def _checked_list(block_ids: list, num_blocks: int) -> list[int] | np.ndarray | 
 
 
 def integer_ids(block_ids: HostIds) -> np.ndarray:
-    """The ids as a one-dimensional array of integers; raises IdTypeError for anything else."""
+    """The ids as a one-dimensional array of integers; raises ZeroingError for anything else."""
     if isinstance(block_ids, torch.Tensor):
         try:
             block_ids = block_ids.detach().numpy()
         except (TypeError, RuntimeError) as error:  # a type that NumPy lacks, or no dense memory on the CPU
-            raise IdTypeError(given=f"a tensor of {block_ids.dtype} on {block_ids.device}") from error
+            raise ZeroingError("id-type", given=f"a tensor of {block_ids.dtype} on {block_ids.device}") from error
     if isinstance(block_ids, np.ma.MaskedArray):
-        raise IdTypeError(given="a masked array, whose hidden ids would be zeroed too")
+        raise ZeroingError("id-type", given="a masked array, whose hidden ids would be zeroed too")
     if isinstance(block_ids, np.ndarray) and block_ids.dtype == object and block_ids.ndim == 1:
         block_ids = block_ids.tolist()  # each item is checked, as in a list
     if not isinstance(block_ids, np.ndarray):
         block_ids = _array(block_ids)
     if block_ids.ndim != 1:
-        raise IdTypeError(given=f"an array of shape {block_ids.shape}")
+        raise ZeroingError("id-type", given=f"an array of shape {block_ids.shape}")
     if block_ids.size and block_ids.dtype.kind not in "iuO":
-        raise IdTypeError(given=f"an array of {block_ids.dtype}")
+        raise ZeroingError("id-type", given=f"an array of {block_ids.dtype}")
     return block_ids
 
 
 def _array(block_ids: Sequence[int]) -> np.ndarray:
     name = type(block_ids).__name__
     if isinstance(block_ids, (str, bytes)) or not isinstance(block_ids, Sequence):
-        raise IdTypeError(given=f"a {name}")
+        raise ZeroingError("id-type", given=f"a {name}")
     for kind in set(map(type, block_ids)):
         if kind is bool or not issubclass(kind, (int, np.integer)):
-            raise IdTypeError(given=f"a {name} that holds a {kind.__name__}")
+            raise ZeroingError("id-type", given=f"a {name} that holds a {kind.__name__}")
     try:
         return np.array(block_ids, dtype=np.int64)
     except OverflowError:  # an id beyond 64 bits, refused by the caller as any other outside the pool
@@ -144,7 +144,7 @@ class ReplayableIds:
         max_ids: most ids it holds; a captured call has programs for that many.
 
     Raises:
-        NumIdsError: `max_ids` is not a whole number, 0 or more.
+        ZeroingError: `max_ids` is not a whole number, 0 or more.
 
     Example (needs a GPU):
         ids = zeroer.replayable_ids(64)
@@ -156,7 +156,7 @@ class ReplayableIds:
 
     def __init__(self, device: torch.device, plan, max_ids: int) -> None:
         if not is_integer(max_ids) or max_ids < 0:
-            raise NumIdsError(num_ids=max_ids)
+            raise ZeroingError("num-ids", num_ids=max_ids)
         self.max_ids = int(max_ids)
         self.buffer = torch.full((self.max_ids,), NO_BLOCK, dtype=torch.int32, device=device)
         self._plan = plan
@@ -168,12 +168,12 @@ class ReplayableIds:
             block_ids: ids on the host, as for `BlockZeroer.zero`; at most `max_ids`.
 
         Raises:
-            IdOutOfRangeError, IdTypeError: as `BlockZeroer.zero`.
-            ReplayRoomError: more than `max_ids`.
+            IdOutOfRangeError, ZeroingError: as `BlockZeroer.zero`.
+            ZeroingError: more than `max_ids`.
         """
         ids = checked_ids(block_ids, self._plan)
         if len(ids) > self.max_ids:
-            raise ReplayRoomError(num_ids=len(ids), max_ids=self.max_ids)
+            raise ZeroingError("replay-room", num_ids=len(ids), max_ids=self.max_ids)
         padded = np.full(self.max_ids, NO_BLOCK, dtype=np.int32)
         padded[: len(ids)] = ids
         # Pageable memory: the driver has read it when this returns.

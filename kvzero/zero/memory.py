@@ -7,14 +7,7 @@ from itertools import pairwise
 
 import torch
 
-from kvzero.errors import (
-    StorageAliasError,
-    StorageDeviceError,
-    StorageMissingError,
-    StorageMovedError,
-    StorageSizeError,
-    TensorKindError,
-)
+from kvzero.errors import GeometryError, ZeroingError
 from kvzero.layout.tensors import bytes_of, is_dense, kind_of
 
 Memory = torch.Tensor | torch.UntypedStorage
@@ -33,8 +26,8 @@ class BoundStorages:
         addresses: storage id to the address of its first byte.
 
     Raises:
-        StorageMissingError, StorageSizeError, StorageDeviceError, TensorKindError: the memory does not fit the plan.
-        StorageAliasError: two storages share memory.
+        ZeroingError, GeometryError: the memory does not fit the plan.
+        ZeroingError: two storages share memory.
     """
 
     def __init__(self, storages, memory: Mapping[object, Memory]) -> None:
@@ -43,9 +36,13 @@ class BoundStorages:
         self.device = next(iter(devices.values()))
         for name, device in devices.items():
             if device != self.device:
-                raise StorageDeviceError(what=f"storage {name!r}", device=str(device), expected=str(self.device))
+                raise ZeroingError(
+                    "storage-device", what=f"storage {name!r}", device=str(device), expected=str(self.device)
+                )
         if self.device.type not in ("cpu", "cuda"):
-            raise StorageDeviceError(what="the cache", device=str(self.device), expected="the CPU or a CUDA device")
+            raise ZeroingError(
+                "storage-device", what="the cache", device=str(self.device), expected="the CPU or a CUDA device"
+            )
         self.addresses = {name: tensor.data_ptr() for name, tensor in self.tensors.items()}
         self._untyped = {name: tensor.untyped_storage() for name, tensor in self.tensors.items()}
         self._places = self._now()
@@ -58,17 +55,20 @@ class BoundStorages:
         names = [name for name, tensor in self.tensors.items() if tensor.numel()]
         for one, other in pairwise(sorted(names, key=self.addresses.__getitem__)):
             if self.addresses[other] < self.addresses[one] + self.tensors[one].numel():
-                raise StorageAliasError(
-                    what_a=f"storage {one!r}", what_b=f"storage {other!r}", address=self.addresses[other]
+                raise ZeroingError(
+                    "storage-alias",
+                    what_a=f"storage {one!r}",
+                    what_b=f"storage {other!r}",
+                    address=self.addresses[other],
                 )
 
     def check(self) -> None:
-        """Raise `StorageMovedError` if a storage was resized since it was bound."""
+        """Raise `ZeroingError` if a storage was resized since it was bound."""
         for name, now in self._now().items():
             address, nbytes = self._places[name]
             if now != (address, nbytes):
-                raise StorageMovedError(
-                    storage=name, address=address, nbytes=nbytes, address_now=now[0], nbytes_now=now[1]
+                raise ZeroingError(
+                    "storage-moved", storage=name, address=address, nbytes=nbytes, address_now=now[0], nbytes_now=now[1]
                 )
 
 
@@ -81,7 +81,7 @@ def whole_storages(storages, memory: Mapping[object, Memory]) -> dict[object, to
             itself; any other tensor stands for its whole `untyped_storage()`.
 
     Raises:
-        StorageMissingError, StorageSizeError, TensorKindError: the memory is not that of the storages.
+        ZeroingError, GeometryError: the memory is not that of the storages.
 
     Example:
         >>> from kvzero.layout.records import Storage
@@ -89,22 +89,27 @@ def whole_storages(storages, memory: Mapping[object, Memory]) -> dict[object, to
         torch.Size([128])
     """
     if not isinstance(memory, Mapping):
-        raise TensorKindError(
-            where="storages", given=type(memory).__name__, expected="a mapping of storage id to memory"
+        raise GeometryError(
+            "tensor-kind", where="storages", given=type(memory).__name__, expected="a mapping of storage id to memory"
         )
     whole = {}
     for storage in storages:
         if storage.id not in memory:
-            raise StorageMissingError(storage=storage.id, given=list(memory))
+            raise ZeroingError("storage-missing", storage=storage.id, given=list(memory))
         given = memory[storage.id]
         if not is_dense(given):
-            raise TensorKindError(
-                where=f"storage {storage.id!r}", given=kind_of(given), expected="a dense tensor or an UntypedStorage"
+            raise GeometryError(
+                "tensor-kind",
+                where=f"storage {storage.id!r}",
+                given=kind_of(given),
+                expected="a dense tensor or an UntypedStorage",
             )
         if not _is_whole_storage(given, storage.nbytes):
             given = bytes_of(given if isinstance(given, torch.UntypedStorage) else given.untyped_storage())
             if given.numel() != storage.nbytes:
-                raise StorageSizeError(storage=storage.id, nbytes=storage.nbytes, given_nbytes=given.numel())
+                raise ZeroingError(
+                    "storage-size", storage=storage.id, nbytes=storage.nbytes, given_nbytes=given.numel()
+                )
         whole[storage.id] = given.detach()
     return whole
 

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from kvzero.errors import LaunchTooLargeError, NumIdsError, TileBytesError
+from kvzero.errors import LaunchTooLargeError, ZeroingError
 from kvzero.layout.records import is_integer
 
 # A GPU starts about 1.6 programs a nanosecond (H200), whatever they do: programs that write 4 KiB stay
@@ -133,7 +133,7 @@ def tiling_for(plan, tile_bytes: int | None = None, most_bytes: int | None = Non
         write less than three quarters of `TILE_BYTES` share one.
 
     Raises:
-        TileBytesError: the tile wanted is not a power of two from `LEAST_TILE_BYTES` to `MOST_TILE_BYTES`.
+        ZeroingError: the tile wanted is not a power of two from `LEAST_TILE_BYTES` to `MOST_TILE_BYTES`.
 
     Example: a page of 4,224 bytes would be cut into 4,096 and 128; four of 1,152 bytes share a program.
         >>> from types import SimpleNamespace as N
@@ -172,12 +172,12 @@ def _tile_counts(spans_bytes: Sequence[int], step_bytes: int) -> list[int]:
 
 
 def checked_tile_bytes(tile_bytes: object) -> None:
-    """Raise `TileBytesError` unless a wanted tile is None or a power of two within bounds."""
+    """Raise `ZeroingError` unless a wanted tile is None or a power of two within bounds."""
     if tile_bytes is None:
         return
     in_bounds = type(tile_bytes) is int and LEAST_TILE_BYTES <= tile_bytes <= MOST_TILE_BYTES
     if not in_bounds or tile_bytes & (tile_bytes - 1):
-        raise TileBytesError(tile_bytes=tile_bytes, least=LEAST_TILE_BYTES, most=MOST_TILE_BYTES)
+        raise ZeroingError("tile-bytes", tile_bytes=tile_bytes, least=LEAST_TILE_BYTES, most=MOST_TILE_BYTES)
 
 
 def strips(plan) -> np.ndarray:
@@ -322,9 +322,9 @@ def grid_for(num_tiles: int, num_ids: int, ids_per_program: int, nbytes: int) ->
 
 
 def checked_num_ids(num_ids: object) -> int:
-    """A number of ids as an int; raises `NumIdsError` if it is not a whole number, 0 or more."""
+    """A number of ids as an int; raises `ZeroingError` if it is not a whole number, 0 or more."""
     if not is_integer(num_ids) or num_ids < 0:
-        raise NumIdsError(num_ids=num_ids)
+        raise ZeroingError("num-ids", num_ids=num_ids)
     return int(num_ids)
 
 
@@ -342,8 +342,8 @@ def launch_for(plan, num_ids: int | None = None, limits: DeviceLimits = CUDA, ti
 
     Raises:
         LaunchTooLargeError: one block alone needs more programs than a launch may hold.
-        TileBytesError: the tile wanted is not a power of two from 32 to 262,144.
-        NumIdsError: `num_ids` is no such number.
+        ZeroingError: the tile wanted is not a power of two from 32 to 262,144.
+        ZeroingError: `num_ids` is no such number.
 
     Example:
         >>> launch_for(plan, num_ids=6870).programs        # doctest: +SKIP

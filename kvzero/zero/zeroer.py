@@ -6,13 +6,7 @@ from collections.abc import Mapping
 
 import torch
 
-from kvzero.errors import (
-    PlanMismatchError,
-    PoolTooLargeError,
-    StorageDeviceError,
-    UnknownGroupError,
-    UnprovenPlanError,
-)
+from kvzero.errors import UnprovenPlanError, ZeroingError
 from kvzero.zero import tiles
 from kvzero.zero.backends import KernelBackend, SkippedIds, SliceBackend
 from kvzero.zero.ids import ReplayableIds
@@ -52,11 +46,11 @@ class BlockZeroer:
 
     Raises:
         UnprovenPlanError: a plan is not a proof.
-        PlanMismatchError: a group's plan is of another pool.
-        StorageMissingError, StorageSizeError, StorageDeviceError, TensorKindError: the memory does not fit the plan.
-        StorageAliasError: two storages share memory.
-        TileBytesError: not such a power of two.
-        PoolTooLargeError: more blocks than a 32-bit id can name.
+        ZeroingError: a group's plan is of another pool.
+        ZeroingError, GeometryError: the memory does not fit the plan.
+        ZeroingError: two storages share memory.
+        ZeroingError: not such a power of two.
+        ZeroingError: more blocks than a 32-bit id can name.
         LaunchTooLargeError: one block alone needs more programs than a launch may hold.
 
     Example:
@@ -86,13 +80,13 @@ class BlockZeroer:
                 raise UnprovenPlanError(planner=each.planner, name=each.name)
         for group, each in self.group_plans.items():
             if (each.num_blocks, each.storages) != (plan.num_blocks, plan.storages):
-                raise PlanMismatchError(
-                    group=group, group_num_blocks=each.num_blocks, num_blocks=plan.num_blocks,
+                raise ZeroingError(
+                    "plan-mismatch", group=group, group_num_blocks=each.num_blocks, num_blocks=plan.num_blocks,
                     group_storages=[storage.id for storage in each.storages],
                     storages=[storage.id for storage in plan.storages],
                 )  # fmt: skip
         if plan.num_blocks > MOST_BLOCKS:
-            raise PoolTooLargeError(name=plan.name, num_blocks=plan.num_blocks, limit_blocks=MOST_BLOCKS)
+            raise ZeroingError("pool-too-large", name=plan.name, num_blocks=plan.num_blocks, limit_blocks=MOST_BLOCKS)
         tiles.checked_tile_bytes(tile_bytes)
         self._bound = BoundStorages(plan.storages, storages)
         self.device = self._bound.device
@@ -122,11 +116,11 @@ class BlockZeroer:
 
         Raises:
             IdOutOfRangeError: a host id outside the pool. Nothing is written, also not of other groups.
-            IdTypeError: not integers, or not one-dimensional. Nothing is written.
+            ZeroingError: not integers, or not one-dimensional. Nothing is written.
             SkippedIdsError: the GPU skipped ids of an earlier call. This call writes nothing.
-            UnknownGroupError: a group that has no plan. Nothing is written.
-            StorageDeviceError: ids on another GPU. Nothing is written.
-            StorageMovedError: in a captured call, a storage was resized. Nothing is written.
+            ZeroingError: a group that has no plan. Nothing is written.
+            ZeroingError: ids on another GPU. Nothing is written.
+            ZeroingError: in a captured call, a storage was resized. Nothing is written.
         """
         if torch.compiler.is_compiling():
             # A compiled function leaves its graph here: neither plans nor launches are tensors.
@@ -138,7 +132,7 @@ class BlockZeroer:
             return
         for group in block_ids:
             if group not in self._group_backends:
-                raise UnknownGroupError(group=group, known=list(self._group_backends))
+                raise ZeroingError("unknown-group", group=group, known=list(self._group_backends))
         backends = [self._group_backends[group] for group in block_ids]
         checked = [backend.checked(ids) for backend, ids in zip(backends, block_ids.values(), strict=True)]
         for backend, ids in zip(backends, checked, strict=True):
@@ -150,7 +144,7 @@ class BlockZeroer:
         Waits for the device, so call it while no stream is being captured.
 
         Raises:
-            StorageMovedError: a storage was resized.
+            ZeroingError: a storage was resized.
         """
         self._bound.check()
         for backend in (self._backend, *self._group_backends.values()):
@@ -162,7 +156,7 @@ class BlockZeroer:
 
         Raises:
             SkippedIdsError: the GPU skipped ids since the last report.
-            StorageMovedError: a storage was resized.
+            ZeroingError: a storage was resized.
         """
         self._wait()
         self._skipped.report()
@@ -179,9 +173,11 @@ class BlockZeroer:
             max_ids: most ids it holds; a captured launch has programs for that many.
 
         Raises:
-            NumIdsError: `max_ids` is not a whole number, 0 or more.
-            StorageDeviceError: the cache lies on the CPU, where nothing is captured.
+            ZeroingError: `max_ids` is not a whole number, 0 or more.
+            ZeroingError: the cache lies on the CPU, where nothing is captured.
         """
         if self.device.type != "cuda":
-            raise StorageDeviceError(what="the cache", device=str(self.device), expected="a GPU, for graphs")
+            raise ZeroingError(
+                "storage-device", what="the cache", device=str(self.device), expected="a GPU, for graphs"
+            )
         return ReplayableIds(self.device, self.plan, max_ids)

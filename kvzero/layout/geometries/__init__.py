@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from importlib import resources
 
-from kvzero.errors import UnknownSelectionError
+from kvzero.errors import GeometryError
 from kvzero.layout.geometry import CacheGeometry
 
 
@@ -27,13 +27,15 @@ def load(name: str) -> CacheGeometry:
         name: one of `names()`.
 
     Raises:
-        UnknownSelectionError: there is no such dump.
+        GeometryError: there is no such dump.
 
     >>> load("dsv4_c4_mla_only__BLHNC").layers[1].byte_offset
     37440
     """
     if name not in names():
-        raise UnknownSelectionError(where="kvzero.layout.geometries", kind="dump", name=name, known=names())
+        raise GeometryError(
+            "unknown-selection", where="kvzero.layout.geometries", kind="dump", name=name, known=names()
+        )
     text = (resources.files(__name__) / f"{name}.json").read_text(encoding="utf-8")
     # Messages name the dump, not the folder where the package is installed.
     return CacheGeometry.from_dict(json.loads(text), source=f"{name}.json")

@@ -20,7 +20,7 @@ class RaceOptionError(KvzeroError):
     """The race is asked for with a time or a count that makes no sense."""
 
     rule = "race-option"
-    template = "{option} = {value!r} is not possible: {need}."
+    messages = {"race-option": "{option} = {value!r} is not possible: {need}."}
 
 
 @dataclass(frozen=True)

@@ -101,7 +101,7 @@ def layout_data(geometry: CacheGeometry, planner_name: str = "kvzero", blocks: t
         blocks: the blocks to zero.
 
     Raises:
-        UnknownPlannerError, UnknownBlockError: a name or a block that does not exist.
+        HistoryError, AuditError: a name or a block that does not exist.
 
     Example:
         >>> layout_data(geometries.load("dsv4_c4_mla_only__BLHNC"), "uniform-page", (3,)).audit.stomped_bytes

@@ -122,7 +122,7 @@ def memory_map_data(
         sentence: the sentence on top; the audit's own, or one about the plan or the layout, if None.
 
     Raises:
-        UnknownSelectionError: a layer or group that the geometry does not have.
+        GeometryError: a layer or group that the geometry does not have.
 
     Example:
         >>> from kvzero.plan.planner import plan_segments
