@@ -9,7 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from kvzero.workbook.canonical import HEADINGS, MAX_CODE_LINES, canonical, dumps, main, problems
+from kvzero.workbook.canonical import (
+    HEADINGS,
+    LESSON_HEADINGS,
+    MAX_CODE_LINES,
+    canonical,
+    dumps,
+    main,
+    problems,
+)
 
 NOTEBOOKS = sorted((Path(__file__).parent.parent / "notebooks").glob("*.ipynb"))
 
@@ -95,7 +103,7 @@ def _drop(number: int):
         (_drop(1), "the first code cell is not tagged `parameters`"),
         (_drop(5), "missing ['2 Predict']"),
         (_put(5, "## 2 Guess"), "unknown ['2 Guess']"),
-        (lambda notebook: notebook["cells"].insert(4, notebook["cells"].pop(5)), "not the fourteen in order"),
+        (lambda notebook: notebook["cells"].insert(4, notebook["cells"].pop(5)), "not the 14 in order"),
     ],
 )
 def test_what_only_an_author_can_mend_is_named(damage, expected):
@@ -119,6 +127,43 @@ def test_headings_may_go_on_and_pages_that_are_no_case_have_their_own():
     assert len(_problems(notebook)) == 1
     notebook["metadata"]["kvzero"] = {"kind": "guide"}
     assert _problems(notebook) == []
+
+
+def _lesson(**extra: str) -> dict:
+    """A lesson in which there is nothing to mend; `extra` is text or code for the section of a heading's number."""
+    cells = [_cell("markdown", "# A symptom\n\nWhat was seen.", "title")]
+    cells += _case()["cells"][1:3]
+    for number, heading in enumerate(LESSON_HEADINGS):
+        cells.append(_cell("markdown", f"## {heading}\n\n{extra.get(f'text{number}', 'Text.')}", f"h{number}"))
+        if f"code{number}" in extra:
+            cells.append(_cell("code", extra[f"code{number}"], f"c{number}"))
+    cells.append(_cell("code", "verdict.show()", "verdict"))
+    return canonical({"cells": cells, "metadata": {"kvzero": {"kind": "lesson"}}})
+
+
+def test_the_good_lesson_is_good():
+    long = {"text10": "word " * 3_000, "code10": "x = 1\n" * 25, "code3": "x = 1\n" * 25}
+    assert _problems(_lesson(text3="## Beside the count", **long)) == []
+
+
+@pytest.mark.parametrize(
+    ("extra", "expected"),
+    [
+        ({"text3": "word " * 2_000}, "words above the proof, more than 2,000"),
+        ({f"code{n}": "x = 1\n" * 25 for n in range(1, 6)}, "129 visible lines of code above the proof, more than 120"),
+        ({"code10": "v.claim()\n" * 14 + "verdict.exercise(e)"}, "16 claims, more than 15"),
+        ({"text3": "## 10 Another section"}, "headings are not the 12 in order (missing [], unknown ['10 Another"),
+    ],
+)
+def test_a_lesson_that_is_too_long_or_of_another_shape_is_named(extra, expected):
+    (problem,) = _problems(_lesson(**extra))
+    assert expected in problem
+
+
+def test_a_lesson_without_its_proof_is_named():
+    notebook = _lesson()
+    notebook["cells"] = [cell for cell in notebook["cells"] if cell["id"] != "h10"]
+    assert _problems(notebook) == ["headings are not the 12 in order (missing ['The proof'], unknown [])"]
 
 
 def _run(notebook: dict) -> dict:

@@ -34,7 +34,25 @@ HEADINGS = (
     "12 Your turn",
     "13 Carry away",
 )
+LESSON_HEADINGS = (
+    "0 Card",
+    "1 Symptom",
+    "2 Map",
+    "3 The code of the day",
+    "4 Predict",
+    "5 Break",
+    "6 Wrong turn",
+    "7 Fix",
+    "8 Knob",
+    "9 Carry away",
+    "The proof",
+    "Verdict",
+)
 MAX_CODE_LINES = 25
+# Of a page with a proof: what stands above the proof is read, and all claims are to be taken in at a glance.
+MAX_MAIN_WORDS = 2_000
+MAX_MAIN_CODE_LINES = 120
+MAX_CLAIMS = 15
 FOLDED_TAGS = frozenset({"solution", "hide-input"})
 TAGS = FOLDED_TAGS | {"parameters", "cover"}
 SLIDE_TYPES = frozenset({"slide", "subslide", "fragment", "skip", "notes"})
@@ -199,8 +217,10 @@ def _structure_problems(notebook: dict, stem: str):
     found = []
     if not cells or cells[0]["cell_type"] == "code" or not source_of(cells[0]).startswith("# "):
         found.append("the first cell is not a `# Title`")
-    if notebook["metadata"].get("kvzero", {}).get("kind", "case") == "case":
-        found += _heading_problems(cells)
+    kind = notebook["metadata"].get("kvzero", {}).get("kind", "case")
+    if kind in ("case", "lesson"):
+        found += _heading_problems(cells, HEADINGS if kind == "case" else LESSON_HEADINGS)
+    found += _bound_problems(cells)
     if not code or "parameters" not in tags_of(code[0]):
         found.append("the first code cell is not tagged `parameters`")
     else:
@@ -219,13 +239,47 @@ def _structure_problems(notebook: dict, stem: str):
     return found
 
 
-def _heading_problems(cells: list[dict]):
-    text = "\n".join(source_of(cell) for cell in cells if cell["cell_type"] == "markdown")
-    numbered = [match.group(1) for match in re.finditer(r"^## (\d+ [^\n:]+)", text, re.MULTILINE)]
-    if [heading.strip() for heading in numbered] != list(HEADINGS):
-        missing = [heading for heading in HEADINGS if heading not in numbered]
-        extra = [heading for heading in numbered if heading not in HEADINGS]
-        yield f"headings are not the fourteen in order (missing {missing}, unknown {extra})"
+def _headings(cell: dict) -> list[str]:
+    """The second-level headings of a text cell, each up to its colon."""
+    if cell["cell_type"] != "markdown":
+        return []
+    return [heading.strip() for heading in re.findall(r"^## ([^\n:]+)", source_of(cell), re.MULTILINE)]
+
+
+def _heading_problems(cells: list[dict], expected: tuple[str, ...]):
+    found = [heading for cell in cells for heading in _headings(cell)]
+    # A page may have further headings, but no other numbered one.
+    found = [heading for heading in found if heading in expected or re.match(r"\d+ ", heading)]
+    if found != list(expected):
+        missing = [heading for heading in expected if heading not in found]
+        extra = [heading for heading in found if heading not in expected]
+        yield f"headings are not the {len(expected)} in order (missing {missing}, unknown {extra})"
+
+
+def _bound_problems(cells: list[dict]):
+    """Where a page with a proof is longer than a reader's patience."""
+    proof = next((number for number, cell in enumerate(cells) if "The proof" in _headings(cell)), None)
+    if proof is None:
+        return
+    main, text, code = cells[:proof], "", ""
+    for cell in main:
+        if cell["cell_type"] == "markdown":
+            text += re.sub(r"\(https?://[^)]*\)", "", source_of(cell)) + "\n"
+        elif not tags_of(cell) & FOLDED_TAGS:
+            code += source_of(cell) + "\n"
+    everything = "\n".join(source_of(cell) for cell in cells if cell["cell_type"] == "code")
+    counts = {
+        "words above the proof": (len(re.findall(r"\S*\w\S*", text)), MAX_MAIN_WORDS),
+        "visible lines of code above the proof": (
+            sum(bool(line.strip()) for line in code.splitlines()),
+            MAX_MAIN_CODE_LINES,
+        ),
+        # An exercise makes two claims.
+        "claims": (everything.count(".claim(") + 2 * everything.count("verdict.exercise("), MAX_CLAIMS),
+    }
+    for what, (count, most) in counts.items():
+        if count > most:
+            yield f"{count:,} {what}, more than {most:,}"
 
 
 def _import_problems(code: list[dict]):
