@@ -1,29 +1,40 @@
-"""The rules by which a kernel falls into forms, held to the compiler; the ranks; and what a warm-up writes."""
+"""The rules by which a kernel is compiled again, held to the compiler; and what a warm-up writes."""
 
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+import torch
 
 from kvzero.audit.arena import Arena
 from kvzero.history import masked_grid, named, uniform_page
 from kvzero.plan.planner import plan_segments
 from kvzero.workbook import first_launch
-from kvzero.workbook.first_launch import KERNELS, Work, class_of, compile_for_hopper, step, variant
-from kvzero.workbook.stall_knob import stall_data, stall_knob
+from kvzero.workbook.first_launch import KERNELS, class_of, compile_for_hopper, key_of, variant
 from kvzero.workbook.toy import make_geometry
-from kvzero.zero.kernel import zero_tiles_compiled
+from kvzero.zero.kernel import NO_FLOATS, jit_both, zero_tiles_compiled
 from kvzero.zero.zeroer import BlockZeroer
 
 OLD, FIXED = KERNELS["as of #35219"], KERNELS["as of #49903"]
 
 
+def arguments(num_ids, shift=0):
+    """Of a launch: segments, ids that start at an odd place if shifted, their number, and constants."""
+    ids = torch.zeros(shift + num_ids, dtype=torch.int64)
+    return [torch.zeros(2, dtype=torch.int64), ids[shift:], num_ids, 2, 1_024, 512]
+
+
 def test_the_three_classes_are_three_keys_and_two_machine_codes():
-    plan = uniform_page.plan(make_geometry(layers=2, num_blocks=4, tokens=16, content=64))
-    found = [compile_for_hopper(OLD, plan, each) for each in ("1", "multiple of 16", "other")]
-    assert len({form.key for form in found}) == 3
-    assert len({form.machine_code for form in found}) == 2
+    found = [compile_for_hopper(OLD, key_of(OLD, arguments(num_ids))) for num_ids in (1, 16, 3)]
+    assert len({name for name, _ in found}) == 3
+    assert len({code for _, code in found}) == 2
+
+
+@pytest.mark.parametrize("kernel", [OLD, FIXED])
+def test_the_key_tells_apart_what_the_rules_tell_apart(kernel):
+    calls = [(num_ids, shift) for num_ids in range(1, 65) for shift in (0, 1)]
+    keys = [str(key_of(kernel, arguments(*call))) for call in calls]
+    rules = [variant(kernel, num_ids, ids_aligned=not shift) for num_ids, shift in calls]
+    assert len(set(keys)) == len(set(rules)) == len(set(zip(keys, rules, strict=True)))
 
 
 def test_only_the_number_of_ids_changed_its_rule():
@@ -38,15 +49,20 @@ def test_calls_of_1_to_64_ids_need_three_forms_or_one():
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("kernel", [OLD, FIXED])
-def test_the_compiler_runs_where_the_rules_say(kernel):
+@pytest.mark.parametrize("options", [{}, {"do_not_specialize": ["num_ids"]}])
+def test_the_compiler_runs_where_the_keys_say(options):
     pool = make_geometry(layers=3, num_blocks=70, tokens=16, heads=2, content=128)
-    memory, needed = Arena(pool, "cuda"), set()
+    memory, needed, plan = Arena(pool, "cuda"), set(), uniform_page.plan(pool)
+    kernel, _ = jit_both(uniform_page.zero_uniform, **options)
+    starts = [memory.storages[s.storage].data_ptr() + s.base_bytes for s in plan.segments]
+    table, words = torch.tensor(starts, device="cuda"), plan.segments[0].span_bytes // 4
     with first_launch.compilations() as found:
         for shift in 0, 1:
             for num_ids in (1, 2, 3, 15, 16, 17, 32, 48, 64):
-                first_launch.launch(kernel, uniform_page.plan(pool), memory.storages, range(num_ids), first=shift)
-                needed.add(variant(kernel, num_ids, ids_aligned=shift == 0))
+                ids = torch.tensor([0] * shift + list(range(num_ids)), device="cuda")[shift:]
+                launch = (table, ids, num_ids, len(starts), words, 64)
+                kernel[(num_ids * len(starts) * (words // 64),)](*launch, **NO_FLOATS)
+                needed.add(str(key_of(kernel, launch)))
                 assert len(found) == len(needed), (num_ids, shift)
     assert memory.audit(list(range(64))).ok
 
@@ -58,27 +74,6 @@ def test_an_old_warmup_wipes_block_0_and_ours_changes_nothing():
     assert arena.audit([]).ok
     masked_grid.write(masked_grid.plan(slab), arena.storages, [0])
     assert arena.audit([]).stomped_bytes == 149_504
-
-
-times = st.lists(st.integers(1, 5_000), min_size=1, max_size=4)
-
-
-@given(st.lists(times, min_size=2, max_size=5), st.integers(1, 5_000))
-def test_each_rank_waits_for_the_last_one(works, limit_ms):
-    found = step({str(i): [Work("w", ms) for ms in each] for i, each in enumerate(works)}, limit_ms=limit_ms)
-    last = max(sum(each) for each in works)
-    assert found.waits_ms == {str(i): last - sum(each) for i, each in enumerate(works)}
-    assert set(found.timed_out) == {rank for rank, wait in found.waits_ms.items() if wait > limit_ms}
-    assert found.ends_ms > last
-
-
-def test_the_knob_flips_at_the_limit_and_its_widget_draws():
-    assert stall_data(compile_ms=1_150, cached_ms=150, limit_ms=1_000).step.timed_out == ()
-    assert stall_data(compile_ms=1_151, cached_ms=150, limit_ms=1_000).step.timed_out == ("rank 1",)
-    assert stall_data(compile_ms=150, cached_ms=1_151, limit_ms=1_000).step.timed_out == ("rank 0",)
-    knob = stall_knob()
-    knob.set(compile_ms=10, cached_ms=10)
-    assert knob.errors == [] and "nobody waits" in knob.view.sentence
 
 
 @pytest.mark.parametrize(("number", "expected"), [(1, "1"), (2, "other"), (16, "multiple of 16"), (24, "other")])

@@ -1,28 +1,21 @@
-"""The first launch: what makes a compiler start again, and what that does to ranks that wait for each other.
+"""The first launch: what makes a compiler start again.
 
-`variant` states Triton's rules for what a compiled form depends on; `compile_for_hopper` asks the installed compiler
-itself, which needs no GPU; `compilations` counts what it compiles while something runs. `step` is a model of ranks
-that meet in a collective, with times as data.
+`variant` and `key_of` state Triton's rules for what a compiled kernel depends on; `compile_for_hopper` asks the
+installed compiler itself, which needs no GPU; `compilations` counts what it compiles while something runs.
 """
 
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import torch
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from kvzero.history import parts
 from kvzero.history.uniform_page import zero_uniform
-from kvzero.plan.planner import Plan
 from kvzero.zero.kernel import NO_FLOATS, jit_both
-
-from .figures.timeline import Event
 
 # The signature (which argument is a pointer, a number, a constant) is the one that the compile log of #47546 shows.
 specialised, _ = jit_both(zero_uniform)
@@ -86,46 +79,60 @@ def variant(kernel, num_ids: int, ids_aligned: bool = True) -> tuple[str, str]:
     )
 
 
-@dataclass(frozen=True)
-class Compiled:
-    """One run of the compiler.
+MULTIPLE = f", multiple of {ALIGNMENT}"
+
+
+def key_of(kernel, arguments: Sequence) -> dict[str, object]:
+    """What a launch looks up a compiled kernel by, argument by argument.
 
     Args:
-        seconds: how long it took here.
-        key: the compiler's own name for the form.
-        machine_code: what a GPU would be given.
+        kernel: a function under `triton.jit` (not interpreted).
+        arguments: those of the launch, in order: int64 tensors and integers.
+
+    Returns:
+        Argument to its value (of a constant, and of an integer that is 1), or to its type and, unless the signature
+        says otherwise, whether the number or the address is a multiple of 16.
+
+    Example:
+        >>> ids = torch.zeros(33, dtype=torch.int64)
+        >>> key_of(specialised, [ids, ids[1:], 32, 6, 64, 64])["ids"]
+        '*i64'
+        >>> key_of(specialised, [ids, ids, 32, 6, 64, 64])["num_ids"]
+        'i32, multiple of 16'
     """
+    key = {}
+    for param, argument in zip(kernel.params, arguments, strict=True):
+        looked_at = not param.do_not_specialize
+        if param.is_constexpr or (looked_at and isinstance(argument, int) and argument == 1):
+            key[param.name] = argument
+            continue
+        number, kind = (argument.data_ptr(), "*i64") if isinstance(argument, torch.Tensor) else (argument, "i32")
+        key[param.name] = kind + MULTIPLE * (looked_at and number % ALIGNMENT == 0)
+    return key
 
-    seconds: float
-    key: str
-    machine_code: bytes
 
-
-def compile_for_hopper(kernel, plan: Plan, count_class: str) -> Compiled:
-    """Compile a form for an H200, with no GPU needed, bypassing every cache.
+def compile_for_hopper(kernel, key: Mapping[str, object]) -> tuple[str, bytes]:
+    """Compile a kernel for an H200, with no GPU needed, bypassing every cache.
 
     Args:
-        kernel: one of `KERNELS`.
-        plan: a plan of the uniform-page specimen; gives the constants.
-        count_class: what `class_of` says of the number of ids, or "any".
+        kernel: a function under `triton.jit` (not interpreted).
+        key: what `key_of` says of a launch.
+
+    Returns:
+        (the compiler's own name for it, the machine code).
     """
-    segments, page_words = len(plan.segments), plan.segments[0].span_bytes // parts.WORD_BYTES
-    constants = {3: segments, 4: page_words, 5: parts.common_chunk_words(plan)}
-    aligned = [["tt.divisibility", ALIGNMENT]]
-    attributes = {(0,): aligned, (1,): aligned}
-    types = ["*i64", "*i64", "i32", "constexpr", "constexpr", "constexpr"]
-    if count_class == "1":
-        types[2], constants[2] = "constexpr", 1
-    elif count_class == "multiple of 16":
-        attributes[(2,)] = aligned
-    signature = dict(zip(kernel.arg_names, types, strict=True))
-    source = ASTSource(kernel, signature, {(index,): value for index, value in constants.items()}, attributes)
+    signature, constants, attributes = {}, {}, {}
+    for index, (name, what) in enumerate(key.items()):
+        if isinstance(what, int):
+            signature[name], constants[(index,)] = "constexpr", what
+            continue
+        signature[name] = what.removesuffix(MULTIPLE)
+        if what.endswith(MULTIPLE):
+            attributes[(index,)] = [["tt.divisibility", ALIGNMENT]]
     with triton.knobs.compilation.scope():
         triton.knobs.compilation.always_compile = True
-        start = time.perf_counter()
-        compiled = triton.compile(source, target=HOPPER, options=NO_FLOATS)
-        seconds = time.perf_counter() - start
-    return Compiled(seconds, compiled.hash, compiled.asm["cubin"])
+        compiled = triton.compile(ASTSource(kernel, signature, constants, attributes), target=HOPPER, options=NO_FLOATS)
+    return compiled.hash, compiled.asm["cubin"]
 
 
 @contextlib.contextmanager
@@ -146,85 +153,3 @@ def compilations() -> Iterator[list[str]]:
         yield found
     finally:
         knobs.jit_post_compile_hook = before
-
-
-def launch(kernel, plan: Plan, storages: Mapping, block_ids: Sequence[int], first: int = 0) -> None:
-    """Launch one of `KERNELS` on a GPU.
-
-    Args:
-        kernel: one of `KERNELS`.
-        plan: a plan of the uniform-page specimen.
-        storages: storage id to a uint8 tensor on the GPU.
-        block_ids: block ids, not checked.
-        first: 8-byte places to leave free before the ids; an odd number makes their address no multiple of 16.
-    """
-    addresses, _, spans, _ = parts.tables(plan, storages, block_ids)
-    ids = torch.tensor([0] * first + list(block_ids), dtype=torch.int64, device=addresses.device)[first:]
-    page_words, chunk_words = plan.segments[0].span_bytes // parts.WORD_BYTES, parts.common_chunk_words(plan)
-    programs = len(block_ids) * len(plan.segments) * (page_words // chunk_words)
-    kernel[(programs,)](addresses, ids, len(block_ids), len(plan.segments), page_words, chunk_words, **NO_FLOATS)
-
-
-@dataclass(frozen=True)
-class Work:
-    """Something that a rank does before it meets the others.
-
-    Args:
-        label: a word or two.
-        ms: how long.
-        action: a key of the timeline's actions.
-    """
-
-    label: str
-    ms: float
-    action: str = "run"
-
-
-@dataclass(frozen=True)
-class Step:
-    """One step of all ranks.
-
-    Args:
-        events: for `timeline`, in milliseconds.
-        waits_ms: rank to how long it sat in the collective before the last rank came.
-        timed_out: ranks that waited longer than the limit.
-        ends_ms: when the collective is over.
-    """
-
-    events: tuple[Event, ...]
-    waits_ms: dict[str, float]
-    timed_out: tuple[str, ...]
-    ends_ms: float
-
-
-def step(ranks: Mapping[str, Sequence[Work]], *, collective_ms: float = 20.0, limit_ms: float = 1_000.0) -> Step:
-    """Ranks do their work and meet in a collective: a model with times as data.
-
-    Args:
-        ranks: rank to its work, in order. A collective starts when the last rank has come.
-        collective_ms: how long the collective takes once all are there.
-        limit_ms: how long a rank may wait before its watchdog ends the job.
-
-    Example:
-        >>> step({"0": [Work("compile", 1_200)], "1": [Work("load", 150)]}).timed_out
-        ('1',)
-    """
-    events, arrivals = [], {}
-    for rank, works in ranks.items():
-        at = 0.0
-        for work in works:
-            events.append(Event(rank, at, at + work.ms, work.label, work.action))
-            at += work.ms
-        arrivals[rank] = at
-    start = max(arrivals.values())
-    waits = {rank: start - at for rank, at in arrivals.items()}
-    late = tuple(rank for rank, wait in waits.items() if wait > limit_ms)
-    for rank, at in arrivals.items():
-        if waits[rank]:
-            end = at + limit_ms if rank in late else start
-            events.append(Event(rank, at, end, "waits in all-reduce", "wait"))
-        if rank in late:
-            events.append(Event(rank, at + limit_ms, start, "watchdog", "wrong"))
-        elif not late:
-            events.append(Event(rank, start, start + collective_ms, "all-reduce"))
-    return Step(tuple(events), waits, late, start + collective_ms)
