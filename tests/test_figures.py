@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import numpy as np
 import oracle
@@ -17,7 +18,7 @@ from kvzero.history import planner
 from kvzero.layout.geometry import CacheGeometry
 from kvzero.layout.intervals import as_ranges, total, union
 from kvzero.plan.planner import Plan, plan_segments
-from kvzero.workbook.figures import map_text, memory_map, memory_map_data, page_runs
+from kvzero.workbook.figures import history_timeline, map_text, memory_map, memory_map_data, page_runs
 from kvzero.workbook.figures.atlas import STATES, Atlas
 from kvzero.workbook.figures.memory_map import draw_memory_map
 from kvzero.workbook.toy import ORDERS, ToyOptionError, make_geometry
@@ -257,3 +258,15 @@ def test_plans_of_others_are_drawn_from_their_ranges():
     slab = make_geometry(layers=2, num_blocks=3, order="BLNHC", pad_bytes=4)
     twice = Plan("twice", slab.name, 3, slab.storages, plan_segments(slab).segments * 2, 0)
     assert memory_map_data(slab, twice, blocks=[1]).totals == {"planned": 128}, "distinct bytes, not written bytes"
+
+
+def test_the_timeline_draws_a_line_from_each_change_and_an_arrow_to_each_failure():
+    def strokes(links):
+        paths = re.findall(r'<path fill="none"[^>]* d="([^"]*)"', history_timeline(links=links).svg(""))
+        return sum(path.count("M") for path in paths)
+
+    links = [("#35219", "#48085"), ("#35219", "#50276"), ("#49903", "#57156")]
+    changes = {change for change, _ in links}
+    assert strokes(links) - strokes(()) == len(changes) + 2 * len(links)
+    with pytest.raises(KeyError):
+        history_timeline(links=[("#35219", "#0")])
