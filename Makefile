@@ -2,7 +2,7 @@
 # make test   run the whole test suite, the notebooks included
 # make lab    open JupyterLab on the notebooks
 # make site   write the executed workbook as a static site into out/site, and README's picture
-# make lint   check the form of code and notebooks
+# make lint   check the form of code and notebooks, and the types of the core
 #
 # A server that brings its own torch keeps it with: make run SYSTEM_TORCH=1
 
@@ -41,6 +41,7 @@ site: $(INSTALLED)
 
 lint: $(INSTALLED)
 	$(VENV_PYTHON) -m ruff check
+	$(VENV_PYTHON) -m mypy
 	$(VENV_PYTHON) -m kvzero.workbook.canonical notebooks/*.ipynb
 
 # Set-up is done again only when what is to be installed has changed.

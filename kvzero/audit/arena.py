@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -234,7 +235,7 @@ def mask_ranges(mask: torch.Tensor) -> np.ndarray:
     """
     if not bool(mask.any()):
         return as_ranges([])
-    edges = [[0]] if bool(mask[0]) else []
+    edges: list[Any] = [[0]] if bool(mask[0]) else []
     # Only the edges leave a GPU.
     for start in range(0, len(mask) - 1, PIECE_BYTES):
         stop = min(start + PIECE_BYTES, len(mask) - 1)

@@ -248,7 +248,8 @@ def _compare(geometry, windows, control, before, after, tile_bytes: int):
     changed_masks = [(b != a) & ~u for b, a, u in zip(before, after, unsteady_masks, strict=True)]
     unsteady = sum(_values([mask.sum() for mask in unsteady_masks]))
     any_changed = _values([mask.any() for mask in changed_masks])
-    stomped, found = 0, []
+    stomped = 0
+    found: list[Any] = []
     for (storage, start, stop), mask, changed in zip(chunks, changed_masks, any_changed, strict=True):
         if not changed:
             continue

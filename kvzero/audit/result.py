@@ -88,7 +88,7 @@ class Audit:
         }
         done = [text for kind, text in parts.items() if getattr(self, f"{kind}_bytes")]
         text = done[0] if len(done) == 1 else ", ".join(done[:-1]) + " and " + done[-1]
-        first = self.first
+        first = self.first or {}
         owner = f" ({first['layer']}, block {first['block']})" if first["layer"] is not None else ""
         where = f"{first['byte_offset']:,} of storage {first['storage']}{owner}"
         return f"{who}: {text}; first {first['kind']} byte: {where}."
@@ -149,7 +149,7 @@ def make_audit(
         >>> audit.stomped_bytes, audit.first["layer"], audit.first["block"]
         (4, 'layer.0', 1)
     """
-    counts = {f"{kind}_bytes": sum(total(ranges) for ranges in found[kind].values()) for kind in KINDS}
+    counts: dict[str, Any] = {f"{kind}_bytes": sum(total(ranges) for ranges in found[kind].values()) for kind in KINDS}
     blocks = tuple(int(block) for block in block_ids)
     asked = {(view.name, int(block)) for views, ids in wanted for view in views for block in ids}
     first = _first(geometry, found, asked)

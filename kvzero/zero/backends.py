@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -49,11 +50,11 @@ class SliceBackend:
             for each in plan.segments
         ]  # fmt: skip
 
-    def checked(self, block_ids) -> Sequence[int]:
+    def checked(self, block_ids: Any) -> Sequence[int] | np.ndarray:
         """The ids, checked; see `checked_ids`."""
         return checked_ids(block_ids, self._plan)
 
-    def zero(self, ids: Sequence[int]) -> None:
+    def zero(self, ids: Sequence[int] | np.ndarray) -> None:
         """Zero blocks whose ids were checked."""
         for pages in self._pages:
             for block in ids:
@@ -121,7 +122,7 @@ class _Tiles:
         self.constants = tiling.tile_bytes, tiling.step_bytes, low_bits & -low_bits, tiling.ids_per_program
         self.options = {"num_warps": num_warps, **NO_FLOATS}
         # By whether the ids are arguments.
-        self.compiled: dict[bool, object] = {}
+        self.compiled: dict[bool, Any] = {}
 
 
 class KernelBackend:
@@ -154,7 +155,7 @@ class KernelBackend:
         # Streams that have read the tables: their memory is given to nobody else before these have passed.
         self._streams: set[int] = set()
 
-    def checked(self, block_ids) -> Sequence[int] | torch.Tensor | ReplayableIds:
+    def checked(self, block_ids: Any) -> Any:
         """The ids, checked as far as the host can: ids on the GPU are checked by the kernel."""
         if type(block_ids) is list:
             return checked_ids(block_ids, self._plan)
@@ -173,7 +174,7 @@ class KernelBackend:
             )
         return block_ids
 
-    def zero(self, ids: Sequence[int] | torch.Tensor | ReplayableIds) -> None:
+    def zero(self, ids: Any) -> None:
         """Launch the kernel for ids that `checked` returned."""
         if not self._on_gpu:
             self._zero_by_value(np.unique(ids).tolist())  # an id given twice would be interpreted twice
@@ -207,14 +208,14 @@ class KernelBackend:
         for part in _parts(ids, min(MOST_BY_VALUE, cut.ids_per_launch)):
             self._launch(cut, len(part), values=argument_values(part))
 
-    def _zero_copied(self, ids: np.ndarray) -> None:
+    def _zero_copied(self, ids: Any) -> None:
         if len(ids) * self._bytes_per_block >= SORT_BYTES:
             ids.sort()
         for part in _parts(ids, min(IDS_PER_COPY, self._tiles.ids_per_launch)):
             self._launch(self._tiles, len(part), torch.from_numpy(part).to(self.device, non_blocking=True))
 
     def _launch(
-        self, cut: _Tiles, num_ids: int, ids: torch.Tensor | None = None, no_block: int = 0, values=NO_VALUES
+        self, cut: _Tiles, num_ids: int, ids: Any = None, no_block: int = 0, values=NO_VALUES
     ) -> None:
         by_value = ids is None
         if by_value:

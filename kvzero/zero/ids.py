@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -60,16 +61,16 @@ def _checked_list(block_ids: list, num_blocks: int) -> list[int] | np.ndarray | 
         if set(map(type, ids)) == {int} and min(ids) >= 0 and max(ids) < num_blocks:
             return ids
         return None
-    ids = np.empty(len(block_ids), dtype=np.uint32)
+    packed = np.empty(len(block_ids), dtype=np.uint32)
     try:
-        struct.pack_into(f"{len(block_ids)}I", ids, 0, *block_ids)
+        struct.pack_into(f"{len(block_ids)}I", packed, 0, *block_ids)
     except struct.error:  # an item that is no integer, or lies outside 32 bits
         return None
     # Bools are packed, too, as 0 and 1.
-    for place in np.flatnonzero(ids < 2).tolist():
+    for place in np.flatnonzero(packed < 2).tolist():
         if type(block_ids[place]) is not int:
             return None
-    return ids.view(np.int32) if ids.max() < num_blocks else None
+    return packed.view(np.int32) if packed.max() < num_blocks else None
 
 
 def integer_ids(block_ids: HostIds) -> np.ndarray:
@@ -92,7 +93,7 @@ def integer_ids(block_ids: HostIds) -> np.ndarray:
     return block_ids
 
 
-def _array(block_ids: Sequence[int]) -> np.ndarray:
+def _array(block_ids: Any) -> np.ndarray:
     name = type(block_ids).__name__
     if isinstance(block_ids, (str, bytes)) or not isinstance(block_ids, Sequence):
         raise ZeroingError("id-type", given=f"a {name}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import pairwise
+from typing import Any
 
 import torch
 
@@ -30,7 +31,7 @@ class BoundStorages:
         ZeroingError: two storages share memory.
     """
 
-    def __init__(self, storages, memory: Mapping[object, Memory]) -> None:
+    def __init__(self, storages, memory: Mapping[Any, Memory]) -> None:
         self.tensors = whole_storages(storages, memory)
         devices = {name: tensor.device for name, tensor in self.tensors.items()}
         self.device = next(iter(devices.values()))
@@ -72,7 +73,7 @@ class BoundStorages:
                 )
 
 
-def whole_storages(storages, memory: Mapping[object, Memory]) -> dict[object, torch.Tensor]:
+def whole_storages(storages, memory: Mapping[Any, Memory]) -> dict[Any, torch.Tensor]:
     """View every byte of each storage as a one-dimensional uint8 tensor.
 
     Args:
@@ -96,7 +97,7 @@ def whole_storages(storages, memory: Mapping[object, Memory]) -> dict[object, to
     for storage in storages:
         if storage.id not in memory:
             raise ZeroingError("storage-missing", storage=storage.id, given=list(memory))
-        given = memory[storage.id]
+        given: Any = memory[storage.id]
         if not is_dense(given):
             raise GeometryError(
                 "tensor-kind",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
@@ -171,7 +172,7 @@ def _tile_counts(spans_bytes: Sequence[int], step_bytes: int) -> list[int]:
     return [-(-span // step_bytes) for span in spans_bytes]
 
 
-def checked_tile_bytes(tile_bytes: object) -> None:
+def checked_tile_bytes(tile_bytes: Any) -> None:
     """Raise `ZeroingError` unless a wanted tile is None or a power of two within bounds."""
     if tile_bytes is None:
         return
@@ -321,7 +322,7 @@ def grid_for(num_tiles: int, num_ids: int, ids_per_program: int, nbytes: int) ->
     return (num_tiles, batches, 1), 0
 
 
-def checked_num_ids(num_ids: object) -> int:
+def checked_num_ids(num_ids: Any) -> int:
     """A number of ids as an int; raises `ZeroingError` if it is not a whole number, 0 or more."""
     if not is_integer(num_ids) or num_ids < 0:
         raise ZeroingError("num-ids", num_ids=num_ids)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 
@@ -67,9 +68,9 @@ class BlockZeroer:
     def __init__(
         self,
         plan,
-        storages: Mapping[object, Memory],
+        storages: Mapping[Any, Memory],
         *,
-        group_plans: Mapping[object, object] | None = None,
+        group_plans: Mapping[Any, Any] | None = None,
         tile_bytes: int | None = None,
         interpret: bool = False,
     ) -> None:
