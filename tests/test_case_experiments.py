@@ -1,4 +1,4 @@
-"""The experiments behind the case notebook on mixed pages, and the tables of old planners, held to memory."""
+"""What case notebooks quote and ask from outside: recorded measurements, and reports of compute-sanitizer."""
 
 from __future__ import annotations
 
@@ -7,47 +7,8 @@ import stat
 
 import pytest
 
-from kvzero import Arena, audit_plan
-from kvzero.history import PLANNERS, named
-from kvzero.workbook import recorded, uniform_pages
-from kvzero.workbook.era_tables import UnknownTableError, read_table, table_of
+from kvzero.workbook import recorded
 from kvzero.workbook.sanitizer import RETURNED, find_sanitizer, memcheck, read_report
-from kvzero.workbook.toy import make_geometry
-
-
-@pytest.mark.parametrize("planner", PLANNERS)
-def test_every_era_s_table_says_what_its_plan_says(planner):
-    plan = PLANNERS[planner].plan(named.geometry("packed-slab-51288"))
-    rows = [(row.base_bytes, row.block_stride_bytes, row.span_bytes) for row in read_table(table_of(plan))]
-    assert rows == [(s.base_bytes, s.block_stride_bytes, s.span_bytes) for s in plan.segments]
-
-
-def test_a_table_of_no_era_is_refused():
-    with pytest.raises(UnknownTableError, match="7 fields"):
-        read_table((1, 2, 3, 4, 5, 6, 7))
-
-
-def test_buckets_clear_exactly_and_cover_every_segment():
-    pool = make_geometry(layers=5, num_blocks=6, tokens=64, heads=1, content=[656, 132])
-    plan = PLANNERS["page-per-segment"].plan(pool)
-    buckets = uniform_pages.buckets(plan)
-    assert sorted(s.base_bytes for bucket in buckets for s in bucket.segments) == sorted(
-        s.base_bytes for s in plan.segments
-    )
-    arena = Arena(pool)
-    uniform_pages.write_buckets(plan, arena.storages, [1, 5])
-    assert arena.audit([1, 5]).ok
-    launch = uniform_pages.bucket_launch(plan, 2)
-    assert launch.launches == 2 and launch.programs == 2 * (3 * 41 + 2 * 33)
-
-
-def test_without_the_assertion_memory_and_arithmetic_agree():
-    pair = make_geometry(layers=2, num_blocks=6, tokens=64, heads=1, content=[656, 132])
-    plan = uniform_pages.without_the_assertion(pair, 8_448)
-    arena = Arena(pair)
-    PLANNERS["uniform-page"].write(plan, arena.storages, [3])
-    seen, computed = arena.audit([3]), audit_plan(plan, pair, [3])
-    assert (seen.stomped_bytes, seen.missed_bytes) == (computed.stomped_bytes, computed.missed_bytes) == (8_448, 41_984)
 
 
 def test_the_recorded_measurement_is_of_the_bytes_it_names():
