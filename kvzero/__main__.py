@@ -16,7 +16,7 @@ import sys
 
 from kvzero import __version__
 from kvzero.errors import CommandError, KvzeroError
-from kvzero.outputs import plain
+from kvzero.outputs import json_data
 
 COMMANDS = ("plan", "audit", "triage", "layouts", "run", "bench")
 BAD_INPUT = 2
@@ -64,7 +64,7 @@ class _Stdout:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Reports a wrong argument as any other bad input, so that ``--json`` holds for it too."""
+    """A parser that reports wrong arguments like any other bad input, so that ``--json`` applies to them too."""
 
     def __init__(self, **options) -> None:
         super().__init__(allow_abbrev=False, **options)
@@ -90,13 +90,13 @@ def _parser(names: tuple[str, ...]) -> tuple[argparse.ArgumentParser, dict]:
 
 def _report(error: KvzeroError, *, as_json: bool) -> None:
     if as_json:
-        print(json.dumps({"error": plain(error.to_dict())}))
+        print(json.dumps({"error": json_data(error.to_dict())}))
     else:
         print(f"error [{error.rule}]: {error}", file=sys.stderr)
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs one command.
+    """Run one command.
 
     Args:
         argv: the words after ``kvzero``; None takes them from the command line.
@@ -130,7 +130,7 @@ def _drop_stdout() -> None:
 
 
 def _main(words: list[str]) -> int:
-    # Only the command that was asked for is imported; help and mistakes need them all.
+    # Import only the command that was asked for; help and mistakes need them all.
     names = tuple(name for name in COMMANDS if words[:1] == [name]) or COMMANDS
     try:
         parser, modules = _parser(names)
@@ -139,7 +139,7 @@ def _main(words: list[str]) -> int:
     except KvzeroError as error:
         _report(error, as_json="--json" in words)
         status = BAD_INPUT
-    if sys.stdout is not None:  # it is None where the shell closed it
+    if sys.stdout is not None:  # None if the shell closed it
         sys.stdout.flush()
     return status
 

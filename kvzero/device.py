@@ -8,7 +8,7 @@ DEVICES = ("auto", "cpu", "cuda")
 
 
 def pick_device(device: str = "auto") -> str:
-    """Settles which device to use.
+    """Choose the device to use.
 
     Args:
         device: "cpu", "cuda", or "auto" for a GPU if there is one and the CPU otherwise.
@@ -23,7 +23,7 @@ def pick_device(device: str = "auto") -> str:
         >>> pick_device("cpu")
         'cpu'
     """
-    import torch  # here, since a command line needs the names alone
+    import torch  # here, because the parsers of commands need only the names
 
     has_gpu = device != "cpu" and torch.cuda.is_available()
     if device not in DEVICES or (device == "cuda" and not has_gpu):

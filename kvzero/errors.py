@@ -292,12 +292,13 @@ class AuditError(KvzeroError):
             "from this geometry."
         ),
         "arena-too-large": (
-            "{where}: the bytes witness needs about {wanted_bytes} bytes on {device}, of which {free_bytes} are free. "
-            "Use fewer blocks, or the arithmetic witness, which needs no memory."
+            "{where}: the check in memory needs about {wanted_bytes} bytes on {device}, of which {free_bytes} are "
+            "free. Use fewer blocks, or check by arithmetic (--witness arithmetic, `audit_plan`), without memory."
         ),
         "redzone-too-large": (
             "{where}: planner {planner} would write {overrun_bytes} bytes away from storage {storage!r}, beyond the "
-            "largest redzone of {limit_bytes} bytes. It is not run; use the arithmetic witness."
+            "largest redzone of {limit_bytes} bytes. It is not run; check it by arithmetic (--witness arithmetic, "
+            "`audit_plan`)."
         ),
         "radius-blocks": (
             "radius_blocks is {radius_blocks!r}, but it counts the blocks that are watched on each side. Give a whole "

@@ -1,4 +1,4 @@
-"""What commands print and write: data as JSON can carry it, and files that are refused before anything is written."""
+"""What commands print and write: data as JSON can carry it, and files that are checked before anything is written."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from typing import Any
 from kvzero.errors import CommandError
 
 
-def plain(data: Any) -> Any:
-    """The same data as JSON can carry it; NaN and the infinities, which it cannot, become words.
+def json_data(data: Any) -> Any:
+    """Convert data to what JSON can carry; NaN and the infinities become text.
 
     Args:
-        data: dicts, lists and tuples of anything; what is not plain data becomes its text.
+        data: dicts, lists and tuples of anything; a value that JSON lacks becomes its text.
 
     Example:
-        >>> plain({"num_blocks": float("nan"), "shape": (2, 3)})
+        >>> json_data({"num_blocks": float("nan"), "shape": (2, 3)})
         {'num_blocks': 'NaN', 'shape': [2, 3]}
     """
     return json.loads(json.dumps(data, default=str), parse_constant=str)
 
 
 def check_outputs(paths: Sequence[str | Path], *inputs: str | Path) -> None:
-    """Refuses files that could not be written, or would go over one another; writes and makes nothing itself.
+    """Refuse output files that could not be written or would overwrite one another; create nothing.
 
     Args:
-        paths: the files that are to be written; folders that are not there yet are taken to be made.
+        paths: the files that are to be written; missing folders will be created later.
         inputs: files that must stay as they are.
 
     Raises:
-        CommandError: two of the paths, or a path and an input, are one file; a path is a folder; or the folder
-            that holds it, or would, is none or takes no files.
+        CommandError: two of the paths, or a path and an input, are one file; a path is a folder; or its folder is
+            no folder or is not writable.
     """
     taken = {os.path.realpath(path): "it is the input" for path in inputs}
     for path in paths:
@@ -45,7 +45,7 @@ def check_outputs(paths: Sequence[str | Path], *inputs: str | Path) -> None:
 
 
 def _obstacle(place: str) -> str:
-    """Why no file can be written at an absolute path; "" if one can."""
+    """Say why no file can be written at an absolute path; "" if one can."""
     if os.path.isdir(place):
         return "a folder has that name"
     parent = os.path.dirname(place)
@@ -58,7 +58,7 @@ def _obstacle(place: str) -> str:
 
 @contextmanager
 def writable(paths: Sequence[str | Path]) -> Iterator[None]:
-    """Opens every file before the block writes one; if one cannot be written, those that were new are removed.
+    """Open every file before the body writes one; if one cannot be written, remove those that were new.
 
     Raises:
         CommandError: a file cannot be written.

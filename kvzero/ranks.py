@@ -26,7 +26,7 @@ import torch.distributed as dist
 
 from . import errors
 from .device import pick_device
-from .outputs import plain
+from .outputs import json_data
 
 POLL_S = 0.05
 LAST_WORDS_S = 5.0  # for printing and leaving, after all reports are in or the launcher has asked the ranks to end
@@ -161,10 +161,10 @@ def _guarded(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     try:
         found = work()
     except errors.KvzeroError as error:
-        return {"status": "refused", "sentence": str(error), "error": plain(error.to_dict())}
+        return {"status": "refused", "sentence": str(error), "error": json_data(error.to_dict())}
     except Exception as error:  # whatever broke here must reach the table
         return {"status": "failed", "sentence": f"{type(error).__name__}: {error}"}
-    return plain({**found, "status": "ok" if found["ok"] else "not ok"})
+    return json_data({**found, "status": "ok" if found["ok"] else "not ok"})
 
 
 def _wait(store: Any, keys: list[str], deadline: float) -> None:

@@ -111,7 +111,7 @@ def test_fixes_are_found_by_running_the_later_eras():
 
 def test_a_change_inside_an_era_is_named_as_what_is_needed():
     for name, said in (
-        ("dsv4_c4_full__BLHNC", "needs #51749, which every era from #52058 on contains"),
+        ("dsv4_c4_full__BLHNC", "needs #51749, which every version from #52058 on contains"),
         ("dsv4_c4_mla_only__BLHNC", "needs a version with #50276 or newer"),
     ):
         assert said in " ".join(triage(geometries.load(name)).text().split())

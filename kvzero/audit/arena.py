@@ -1,4 +1,4 @@
-"""Memory in which every byte can testify: position-dependent canaries and redzones around each storage."""
+"""Canary-filled memory with redzones, for checking every byte after a write."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from kvzero.layout.records import LayerView, Name
 
 ALIGNMENT_BYTES = 256
 REDZONE_BYTES = 4096
-# Two primes just under 2**16: together the pattern repeats only after 4.29 GB.
+# Two primes just under 2**16: the pattern repeats only after their product, 4.29 GB.
 PERIODS_BYTES = (65_521, 65_519)
-# Buffer, canary, and the masks of one audit, per byte of storage.
+# Bytes needed per byte of storage: buffer, canary, and the masks of one audit.
 MEMORY_FACTOR = 6
 PIECE_BYTES = 1 << 30  # torch lists at most 2**31 elements at once
 
@@ -28,22 +28,20 @@ PIECE_BYTES = 1 << 30  # torch lists at most 2**31 elements at once
 class Arena:
     """One buffer per storage, filled with a canary, with redzones on both sides.
 
-    The canary is never zero and depends on the position, so that a shifted copy of live bytes does not pass
-    for intact ones.
+    The canary is never zero and depends on the position, so a shifted copy of live bytes is seen as a change.
 
     Args:
-        geometry: storages and views to lay out.
+        geometry: the storages and views to allocate.
         device: torch device that holds the memory.
-        redzone_bytes: least size of each redzone; rounded up to a multiple of 256 bytes.
+        redzone_bytes: minimum size of each redzone; rounded up to a multiple of 256 bytes.
 
     Attributes:
         storages: storage id to a uint8 tensor of exactly the storage's bytes, aligned to 256 bytes.
-        views: layer name to the layer's tensor over it, of the layer's dtype where torch knows it, else of an
-            integer of that size; a view that no torch tensor can describe (its offset or strides are not
-            whole elements from an aligned start) is uint8 with a last dimension of `itemsize`.
+        views: layer name to the layer's tensor, of the layer's dtype if torch has it, else of an integer type of the
+            same size; if the offset is no multiple of `itemsize`, a uint8 tensor with a last dimension of `itemsize`.
 
     Raises:
-        AuditError: the arena and one audit would not fit in the device's free memory.
+        AuditError: the arena and one audit do not fit in the device's free memory.
 
     Example:
         >>> layer = {"name": "k", "storage": 0, "byte_offset": 12, "shape": [5, 4], "stride": [12, 1],
@@ -92,26 +90,26 @@ class Arena:
         written_bytes: int | None = None,
         pad_allowed: bool = False,
     ) -> Audit:
-        """Compare every byte with what zeroing these blocks should have left.
+        """Check every byte after blocks were zeroed.
 
         Args:
             block_ids: the blocks that were to be zeroed, or a mapping of group to blocks, as `BlockZeroer.zero`
                 takes it: then only the views of that group count as needed in them.
-            layers, groups: what was to be zeroed in them, as in `CacheGeometry.select`.
+            layers, groups: the views that were to be zeroed, as in `CacheGeometry.select`.
             planner: who wrote, for the report.
-            written_bytes: bytes the writer issued, each write counted; None takes the distinct bytes that
+            written_bytes: bytes that the writer issued, counting each write; None counts the distinct bytes that
                 changed.
-            pad_allowed: whether bytes of no view may be written (`absorb_pad`).
+            pad_allowed: whether bytes that belong to no view may be written (`absorb_pad`).
 
         Returns:
-            An `Audit` with witness "bytes".
+            An `Audit` whose `witness` is "bytes".
 
         Raises:
             ZeroingError, AuditError: ids that are no integers, or lie outside the pool.
             GeometryError, NothingSelectedError: see `CacheGeometry.select`.
             AuditError: the first damaged byte lies in more blocks than can be listed.
 
-        Example: one byte of the next block, wiped as well.
+        Example: one byte of the next block was wiped as well.
             >>> from kvzero.history import named
             >>> arena = Arena(named.geometry("packed-slab-51288"))
             >>> for view in arena.views.values():
@@ -163,13 +161,13 @@ class Arena:
         )  # fmt: skip
 
     def _changed(self, storage: int | str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Masks of the bytes that no longer hold their canary: (redzone before, storage, redzone after)."""
+        """Mask the bytes that no longer hold their canary: (redzone before, storage, redzone after)."""
         mask = self._buffers[storage] != self._canaries[storage]
         end = len(mask) - self.redzone_bytes
         return mask[: self.redzone_bytes], mask[self.redzone_bytes : end], mask[end:]
 
     def _mark(self, views: Sequence[LayerView], storage: Name, block_ids: Sequence[int] | None) -> torch.Tensor:
-        """A mask of the storage's bytes that the views keep in the blocks: naive indexing, no arithmetic.
+        """Mask the bytes that the views own in the blocks, by indexing the views and nothing else.
 
         Args:
             views: the views to mark; those in other storages are ignored.
@@ -190,19 +188,19 @@ class Arena:
 
 
 def byte_view(view: LayerView, data: torch.Tensor) -> torch.Tensor:
-    """The layer's view over a mask or the bytes of its storage, with a last dimension of `itemsize`."""
+    """The bytes of a view, over a mask or the bytes of its storage; the last dimension has size `itemsize`."""
     stride = [step * view.itemsize for step in _steps(view)]
-    # Offset through slicing, so that the tensor's own place in its buffer counts too.
+    # Slice first: `as_strided` counts its offset from the buffer and not from the tensor.
     return data[view.byte_offset :].as_strided((*view.shape, view.itemsize), (*stride, 1))
 
 
 def canary(size_bytes: int, device: str | torch.device = "cpu", phase: int = 0) -> torch.Tensor:
-    """A pattern that is never zero and that no shift below 4.29 GB maps onto itself.
+    """Make a pattern that is never zero and that no shift below 4.29 GB maps onto itself.
 
     Args:
         size_bytes: length of the pattern.
         device: torch device of the result.
-        phase: another value gives another pattern; one per storage.
+        phase: each value gives another pattern; the arena gives each storage its own.
 
     Returns:
         uint8 tensor of shape (size_bytes,).
@@ -259,14 +257,14 @@ def _layer_tensor(view: LayerView, storage: torch.Tensor) -> torch.Tensor:
 
 
 def _steps(view: LayerView) -> list[int]:
-    """The strides in elements; a dimension of one has no next element, so its stride may be any number."""
+    """The strides in elements, 0 for dimensions of size 1, whose strides have no meaning."""
     return [step if size > 1 else 0 for size, step in zip(view.shape, view.stride, strict=True)]
 
 
 def _check_fits(geometry: CacheGeometry, wanted_bytes: int, device: torch.device) -> None:
     if device.type == "cuda":
         free_bytes, _ = torch.cuda.mem_get_info(device)
-        # What torch keeps in its cache is free to us too.
+        # Memory that torch's allocator caches is free for use, too.
         free_bytes += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     else:
         free_bytes = _free_host_bytes()

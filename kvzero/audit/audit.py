@@ -1,7 +1,7 @@
-"""The two witnesses that judge a write: byte ranges alone, or memory that was written and compared.
+"""Two checks of a write: `audit_plan` compares byte ranges, `audit_bytes` writes memory and compares every byte.
 
-Both take what is needed from naive indexing of the layer views, never from the planner, and both give an
-`Audit`; `kvzero.audit.result` says what its counts mean.
+Both return an `Audit`. Neither takes from the planner which bytes are needed: arithmetic builds each page as a set
+(`kvzero.layout.ownership`), memory is compared by indexing the views.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kvzero.plan.planner import Plan, plan_segments
 
 __all__ = ["Audit", "audit_bytes", "audit_plan"]
 
-# A faulty write farther than this from its storage is not run.
+# A plan that writes farther than this from a storage is not run.
 MAX_REDZONE_BYTES = 256 << 20
 
 
@@ -36,24 +36,24 @@ def audit_plan(
     groups: Sequence[Name] | None = None,
     pad_allowed: bool = False,
 ) -> Audit:
-    """Judge a plan by arithmetic alone: no memory, no launch, any size of pool.
+    """Check a plan by arithmetic, without memory or a launch; the pool may have any size.
 
     Args:
         plan: the plan to judge, proven or not.
         geometry: the geometry that it was made for.
         block_ids: the blocks that would be zeroed, or a mapping of group to blocks, as `BlockZeroer.zero` takes it.
         group_plans: the plan of each group, for a mapping; `plan` then writes nothing.
-        layers, groups: what is to be zeroed in them, as in `CacheGeometry.select`.
-        pad_allowed: whether bytes of no view may be written (`absorb_pad`).
+        layers, groups: the views that are to be zeroed, as in `CacheGeometry.select`.
+        pad_allowed: whether bytes that belong to no view may be written (`absorb_pad`).
 
     Raises:
         ZeroingError, AuditError: ids that are no integers, or lie outside the pool.
         ZeroingError: a mapping names a group that has no plan.
         AuditError: the plan was made for other storages or another number of blocks.
-        AuditError: what is needed or damaged is scattered into too many runs of bytes.
+        AuditError: the needed or damaged bytes are scattered into too many ranges.
         GeometryError, NothingSelectedError: see `CacheGeometry.select`.
 
-    The cost follows the blocks asked about and the bytes written out of place, not the number of blocks.
+    The cost grows with the blocks asked about and the damage, not with the size of the pool.
 
     Example:
         >>> from kvzero.history import named, uniform_page
@@ -112,23 +112,22 @@ def audit_bytes(
     groups: Sequence[Name] | None = None,
     absorb_pad: bool = False,
 ) -> Audit:
-    """Judge a planner by memory: build an arena, zero the blocks with its own kernel, compare every byte.
+    """Check a planner in memory: build an arena, zero the blocks with the planner's own kernel, compare every byte.
 
     Args:
-        geometry: the pool to lay out.
+        geometry: the pool to allocate.
         block_ids: the blocks to zero, or a mapping of group to blocks, each zeroed by a plan for that group alone.
-        planner: "kvzero", a specimen of `kvzero.history.PLANNERS`, or "engine" for the dump's own segments.
-        device: torch device of the arena; on "cpu" the kernels run in Triton's interpreter.
-        layers, groups: what is to be zeroed, as in `CacheGeometry.select`; a specimen without `layers` plans
-            the layers of its era.
-        absorb_pad: see `plan_segments`; kvzero may then write pad. The old planners know nothing of it, and
-            their pad counts.
+        planner: "kvzero", an old planner of `kvzero.history.PLANNERS`, or "engine" for the dump's own segments.
+        device: torch device of the arena; on "cpu" old kernels run in Triton's interpreter.
+        layers, groups: the views that are to be zeroed, as in `CacheGeometry.select`; without `layers`, an old
+            planner takes those that it knew.
+        absorb_pad: see `plan_segments`; kvzero may then write pad. The pad that old planners write counts as damage.
 
     Raises:
         AuditError: an id outside the pool; nothing is written.
         AuditError: an old planner would write so far away that no redzone catches it; it is not run.
         AuditError: the arena does not fit in memory.
-        KvzeroError: whatever the planner itself raises.
+        KvzeroError: any error of the planner.
 
     Example:
         >>> from kvzero.history import named
@@ -136,16 +135,16 @@ def audit_bytes(
         True
     """
     blocks, wanted = views_to_blocks(geometry, block_ids, layers, groups)
-    specimen = None
+    old = None
     if planner != "kvzero":
-        from kvzero import history as specimens  # not needed, and its kernels not built, for kvzero's own plan
+        from kvzero import history  # not imported for kvzero's own plan
 
-        specimen = specimens.planner(planner)
+        old = history.planner(planner)
 
     def plan_for(groups) -> Plan:
-        if specimen is None:
+        if old is None:
             return plan_segments(geometry, layers=layers, groups=groups, absorb_pad=absorb_pad)
-        return specimen.plan(geometry, layers=layers, groups=groups)
+        return old.plan(geometry, layers=layers, groups=groups)
 
     if isinstance(block_ids, Mapping):
         writes = [(plan_for([group]), ids) for group, (_, ids) in zip(block_ids, wanted, strict=True)]
@@ -153,12 +152,12 @@ def audit_bytes(
         writes = [(plan_for(groups), blocks)]
     arena = Arena(geometry, device, redzone_bytes=_redzone_bytes(_issued(writes, geometry), geometry, planner))
     for plan, ids in writes:
-        if specimen is None:
+        if old is None:
             from kvzero.zero.zeroer import BlockZeroer
 
             BlockZeroer(plan, arena.storages, interpret=arena.device.type == "cpu").zero(ids)
         elif ids:
-            specimen.write(plan, arena.storages, ids)
+            old.write(plan, arena.storages, ids)
     return arena.audit(
         block_ids, layers=layers, groups=groups, planner=planner,
         pad_allowed=absorb_pad and planner == "kvzero",
@@ -186,7 +185,7 @@ def _needed(wanted: Wanted, geometry: CacheGeometry) -> dict[Name, np.ndarray]:
 
 
 def _redzone_bytes(issued: Mapping[Name, np.ndarray], geometry: CacheGeometry, planner: str) -> int:
-    """A redzone that holds all that a planner will write outside a storage; its plan says how far that is."""
+    """The size of a redzone that holds everything that a planner will write outside a storage."""
     farthest_bytes = 0
     for storage in geometry.storages:
         ranges = issued[storage.id]

@@ -1,15 +1,15 @@
-"""Audit a write in a running process, on its own tensors, by checksums and without touching a live byte.
+"""Audit a write in a running process, on the process's own tensors, by checksums and without changing live bytes.
 
-An arena owns its memory and fills it with canaries. A serving engine's cache cannot be filled, so here the bytes
-around the chosen blocks are summed in small tiles before and after the write, and only the chosen blocks change.
+An arena fills its own memory with canaries. A serving engine's cache holds live data, so the bytes around the chosen
+blocks are summed in small tiles before and after the write instead; only the chosen blocks change.
 
     caches = capture.read_vllm_groups(**capture.vllm_fields(runner))
     verdict = audit_live(caches.geometry(), caches.storages(), free_ids, write=runner.kv_block_zeroer.zero_block_ids)
 
-Call it between two steps, with ids that no request holds. Cost: every byte of the neighbourhood is read three times
-(twice before the write, once after), about 8 bytes of scratch per tile and 128 MiB of scratch at most for the sums.
-What it cannot see: a wipe of live bytes that were zero already, and writes outside every storage. With whole storages
-watched, a change in pad inside a tile that also holds live bytes counts as live.
+Call it between two steps, with ids that no request holds. It reads every watched byte three times (twice before the
+write, once after) and needs about 8 bytes of scratch memory per tile and up to 128 MiB for the sums. It cannot see a
+wipe of live bytes that were zero already, or a write outside every storage. If whole storages are watched, a change in
+pad inside a tile that also holds live bytes counts as live.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ class LiveAudit:
 
     Args:
         blocks: the blocks that were zeroed.
-        needed_bytes: bytes those blocks own, in the views that are to be zeroed.
-        dirty_before_bytes: of these, bytes that were not zero before the write; 0 makes the test of misses empty.
+        needed_bytes: bytes that those blocks own in the views that are to be zeroed.
+        dirty_before_bytes: of these, bytes that were not zero before the write; if 0, misses were not tested.
         missed_bytes: of these, bytes that are not zero after it.
         stomped_tiles: tiles of live bytes that the write changed.
-        unsteady_tiles: tiles that changed before the write: something else is writing, so they accuse nobody.
+        unsteady_tiles: tiles that something else changed before the write; excluded from the verdict.
         changed: the first stomped tiles: `storage`, `start_bytes`, `stop_bytes`, `owners` (layer, block) pairs.
-        checked_bytes: bytes under the checksums: live bytes around the blocks, or all others of the storages.
-        tile_bytes: how finely a change is located.
-        pause_seconds: from the first checksum to the verdict: how long the caller waited.
+        checked_bytes: bytes under checksums: the live bytes around the blocks, or all other bytes of the storages.
+        tile_bytes: bytes under one checksum, to which a change is located.
+        pause_seconds: seconds that the call took, from the first checksum to the verdict.
     """
 
     blocks: tuple[int, ...]
@@ -70,7 +70,7 @@ class LiveAudit:
         return not self.missed_bytes and not self.stomped_tiles
 
     def sentence(self) -> str:
-        """One plain sentence."""
+        """The result in one sentence."""
         text = f"blocks {', '.join(map(str, self.blocks))}: "
         if self.ok:
             text += f"all {self.needed_bytes:,} needed bytes are zero ({self.dirty_before_bytes:,} were not), and "
@@ -104,24 +104,24 @@ def audit_live(
     radius_blocks: int | None = 1,
     tile_bytes: int = 256,
 ) -> LiveAudit:
-    """Zero free blocks of a running cache with the given writer, and check what else it changed.
+    """Zero free blocks of a running cache with the given writer, and check which other bytes changed.
 
     Args:
-        geometry: what the cache looks like (`kvzero.capture`).
+        geometry: the layout of the cache, as `kvzero.capture` describes it.
         storages: storage id to its memory, as `kvzero.layout.geometry.storage_tensors` gives it.
-        block_ids: blocks that nothing uses now; their content is lost.
-        write: zeroes blocks when called with the list: the engine's own method, or `BlockZeroer.zero`. It may use
-            any stream: the devices are waited for before it and after it.
-        radius_blocks: how many blocks on each side are watched, in every view, 0 or more; None watches all bytes of
-            all storages.
+        block_ids: blocks that are not in use; their contents are lost.
+        write: called with the list of blocks to zero them: the engine's own method, or `BlockZeroer.zero`. It may
+            use any stream; the devices are synchronized before and after it.
+        radius_blocks: number of blocks watched on each side, in every view, 0 or more; None watches all bytes of all
+            storages.
         tile_bytes: bytes under one checksum, a multiple of 8, at most 32 MiB.
 
     Raises:
         ZeroingError, AuditError: ids that are no integers, or lie outside the pool.
-        AuditError: a radius or a tile that nothing can be watched with.
-        ZeroingError, GeometryError: the storages are not the geometry's.
+        AuditError: `radius_blocks` or `tile_bytes` is not such a number.
+        ZeroingError, GeometryError: the storages do not match the geometry.
 
-    Where it raises, nothing was written.
+    If it raises, nothing was written.
 
     Example:
         >>> import torch
@@ -173,7 +173,7 @@ def _synchronize(memory: Mapping[Name, torch.Tensor]) -> None:
 
 
 def _neighbourhood(geometry: CacheGeometry, blocks, own, radius_blocks: int | None) -> dict[Name, np.ndarray]:
-    """The live bytes to watch: pages of the blocks around, and pages of these blocks that are not to be zeroed."""
+    """The live bytes to watch: pages of neighbouring blocks, and pages of these blocks that are not to be zeroed."""
     if radius_blocks is None:
         # Whole storages, pad included, so that the number of ranges does not grow with the pool.
         pages = {storage.id: as_ranges([(0, storage.nbytes)]) for storage in geometry.storages}
@@ -184,7 +184,7 @@ def _neighbourhood(geometry: CacheGeometry, blocks, own, radius_blocks: int | No
 
 
 def _tiles(windows: Mapping[Name, np.ndarray], tile_bytes: int):
-    """Yield (storage, start, stop) chunks; each is summed in tiles counted from its start."""
+    """Yield (storage, start, stop) chunks, each of which is summed in tiles from its start."""
     chunk_bytes = CHUNK_BYTES // tile_bytes * tile_bytes
     for storage, ranges in windows.items():
         for start, stop in ranges.tolist():
@@ -230,7 +230,7 @@ def _nonzero(memory, ranges: Mapping[Name, np.ndarray]) -> int:
 
 
 def _values(scalars: list[torch.Tensor]) -> list[int]:
-    """The numbers in their order; the host waits once for each device and not once for each number."""
+    """Fetch numbers in order, waiting once per device instead of once per number."""
     places: dict[torch.device, list[int]] = {}
     for place, scalar in enumerate(scalars):
         places.setdefault(scalar.device, []).append(place)
@@ -242,7 +242,7 @@ def _values(scalars: list[torch.Tensor]) -> list[int]:
 
 
 def _compare(geometry, windows, control, before, after, tile_bytes: int):
-    """Tiles that changed and hold live bytes, tiles that were changing anyway, and the first of the former."""
+    """Count the stomped and the unsteady tiles, and describe the first stomped ones."""
     chunks = list(_tiles(windows, tile_bytes))
     unsteady_masks = [c != b for c, b in zip(control, before, strict=True)]
     changed_masks = [(b != a) & ~u for b, a, u in zip(before, after, unsteady_masks, strict=True)]
@@ -262,7 +262,7 @@ def _compare(geometry, windows, control, before, after, tile_bytes: int):
 
 
 def _hold_live_bytes(geometry: CacheGeometry, storage: Name, tiles: np.ndarray) -> np.ndarray:
-    """Which tiles hold a byte of any view; the rest is pad, which belongs to nobody."""
+    """Mask the tiles that hold a byte of any view; the others are pad."""
     live = [owned_within(v, geometry.num_blocks, tiles) for v in geometry.layers if v.storage == storage]
     ranges = union(np.concatenate(live)) if live else as_ranges([])
     first = np.searchsorted(ranges[:, 1], tiles[:, 0], side="right")

@@ -1,4 +1,4 @@
-"""`Audit`: the verdict on a write, as counts, ranges, one sentence and a text map.
+"""`Audit`: what a write did, as counts, byte ranges, one sentence and a text map.
 
 Counts are distinct bytes: `missed` (needed, left dirty), `stomped` (written, but live for another block or
 for a layer that is not to be zeroed), `pad` (written, belongs to no view), `overrun` (written outside the
@@ -23,27 +23,26 @@ from kvzero.layout.records import LayerView
 # Worst first: this order also chooses the first offender.
 KINDS = ("overrun", "stomped", "missed", "pad")
 Name = int | str
-# Owners listed of the first offender; overlaid groups share a byte, but seldom so many.
+# Owners listed for the first offender, whose byte overlaid groups may share.
 MAX_OWNERS = 16
 
 
 @dataclass(frozen=True)
 class Audit:
-    """The verdict on zeroing some blocks.
+    """What zeroing some blocks did.
 
     Args:
         planner: who planned the write.
-        witness: "arithmetic" (byte ranges only) or "bytes" (memory was written and compared).
-        device: where the bytes were; "none" for the arithmetic witness.
+        witness: how it was checked: "arithmetic" (byte ranges only) or "bytes" (memory was written and compared).
+        device: device of the memory; "none" for arithmetic.
         blocks: block ids, as given.
-        missed_bytes, stomped_bytes, pad_bytes, overrun_bytes: distinct bytes, see the top of this file.
+        missed_bytes, stomped_bytes, pad_bytes, overrun_bytes: distinct bytes, as the top of this file defines them.
         needed_bytes: distinct bytes that were to be zeroed.
-        written_bytes: bytes issued, each write counted, so a byte written twice counts twice.
-        first: the first offender of the worst kind present (overrun, stomped, missed, pad): `kind`,
-            `storage`, `byte_offset` (in the storage; below 0 before it), `layer` and `block` of its owner
-            (None where no view owns it), and `owners`, up to 16 (layer, block) pairs; None if there is no
-            offender.
-        by_layer: layer name to `missed_bytes` and `stomped_bytes`, distinct bytes of that layer's own pages.
+        written_bytes: bytes issued; a byte that is written twice counts twice.
+        first: the first damaged byte of the worst kind found (overrun, stomped, missed, pad): `kind`, `storage`,
+            `byte_offset` (below 0 before the storage), `layer` and `block` of its owner (None if no view owns
+            it), and `owners`, up to 16 (layer, block) pairs; None if there is no damage.
+        by_layer: layer name to `missed_bytes` and `stomped_bytes`, distinct bytes of that layer's pages.
         ranges: kind ("cleared" and the four above) to storage id to sorted (start, stop) byte ranges.
         geometry: what was audited.
         pad_allowed: whether pad may be written (`absorb_pad`).
@@ -67,13 +66,13 @@ class Audit:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing was missed, stomped or overrun, and no pad written (unless that is allowed)."""
+        """Whether nothing was missed, stomped or overrun, and no pad was written unless that is allowed."""
         return not (self.missed_bytes or self.stomped_bytes or self.overrun_bytes) and (
             self.pad_allowed or not self.pad_bytes
         )
 
     def sentence(self) -> str:
-        """One plain sentence: what happened, how many bytes, and where first."""
+        """What happened, to how many bytes, and where first, in one sentence."""
         who = f"{self.planner or 'the write'} on {_blocks_text(self.blocks)}"
         if self.ok:
             pad = f", and {self.pad_bytes:,} bytes of pad, which is allowed" if self.pad_bytes else ""
@@ -94,11 +93,11 @@ class Audit:
         return f"{who}: {text}; first {first['kind']} byte: {where}."
 
     def text_map(self, *, columns: int = 48, max_rows: int = 12) -> str:
-        """The verdict as text: the sentence, blocks as rows, folded bytes as columns, the legend.
+        """Draw the audit as text: the sentence, a row for each block, a column for each range of bytes, the legend.
 
         Args:
-            columns: cells in a row; a cell shows the worst of the bytes folded into it.
-            max_rows: block rows at most; the audited and the damaged blocks come first.
+            columns: cells in a row; a cell shows the worst of its bytes.
+            max_rows: maximum number of rows; the audited and the damaged blocks come first.
         """
         return draw(self, columns=columns, max_rows=max_rows)
 
@@ -125,7 +124,7 @@ def make_audit(
     wanted: Sequence[tuple[Sequence[LayerView], Sequence[int]]],
     **facts: Any,
 ) -> Audit:
-    """The verdict on the byte ranges that a witness found: it counts them and names the first offender.
+    """Count the byte ranges that a check found, and name the first damaged byte.
 
     Args:
         geometry: what was audited.
@@ -133,10 +132,10 @@ def make_audit(
         by_layer: layer name to `missed_bytes` and `stomped_bytes`.
         block_ids: the blocks that were to be zeroed.
         wanted: pairs of views and the blocks in which they were to be zeroed.
-        facts: the other fields of `Audit`, as they are.
+        facts: the other fields of `Audit`.
 
     Raises:
-        AuditError: the first offender lies in more blocks than can be listed.
+        AuditError: too many blocks share the first damaged byte.
 
     Example:
         >>> from kvzero.history import named

@@ -1,5 +1,4 @@
-"""An audit as text: blocks as rows, folded bytes as columns, one glyph per cell, the legend always
-printed."""
+"""Draw an audit as text: a row for each block, a column for each range of bytes, and a legend."""
 
 from __future__ import annotations
 
@@ -27,8 +26,7 @@ MAX_LAYER_LINES = 6
 
 @dataclass(frozen=True)
 class Track:
-    """A stretch of a storage in which blocks follow each other: block b is [start, start + width) + b *
-    stride."""
+    """A part of a storage in which blocks follow each other: block b is [start, start + width) + b * stride."""
 
     storage: Name
     start_bytes: int
@@ -37,7 +35,7 @@ class Track:
 
 
 def tracks(geometry: CacheGeometry) -> list[Track]:
-    """Where one block lies: one track per storage for a slab, one per layer (or head) where they lie apart.
+    """Find where blocks lie: one track per storage for a slab, one per layer or head if these lie apart.
 
     Example:
         >>> from kvzero.history import named
@@ -64,7 +62,7 @@ def tracks(geometry: CacheGeometry) -> list[Track]:
 
 
 def draw(audit, *, columns: int = 48, max_rows: int = 12) -> str:
-    """The text map of an audit (`kvzero.audit.result.Audit`); see `Audit.text_map` for the arguments."""
+    """Draw an audit; `Audit.text_map` describes the arguments."""
     grid = _Grid(audit.geometry, columns)
     rows = _rows(audit, grid, max_rows)
     lines = [
@@ -95,7 +93,7 @@ def draw(audit, *, columns: int = 48, max_rows: int = 12) -> str:
 
 
 class _Grid:
-    """The cells of a row: which byte ranges of a block fold into which cell."""
+    """The cells of a row: which byte ranges of a block each cell shows."""
 
     def __init__(self, geometry: CacheGeometry, columns: int) -> None:
         self.tracks = tracks(geometry)
@@ -129,14 +127,14 @@ class _Grid:
         return [list(GLYPHS.values())[rank][0] for rank in worst]
 
     def cell_of(self, storage: Name, byte_offset: int, block: int) -> int | None:
-        """The cell of a block's row in which a byte lies, if it does."""
+        """The cell of a block's row that holds a byte, or None."""
         low, high = self.low + block * self.stride, self.high + block * self.stride
         here = self.pieces_of[storage]
         inside = here[(low[here] <= byte_offset) & (byte_offset < high[here])]
         return int(self.cell[inside[0]]) if len(inside) else None
 
     def blocks_of(self, storage: Name, ranges: np.ndarray, limit: int, num_blocks: int) -> list[int]:
-        """Some blocks, at most `limit`, in whose rows the ranges lie."""
+        """At most `limit` blocks whose rows hold bytes of the ranges."""
         blocks: dict[int, None] = {}
         some = ranges[:limit].tolist()
         for track in self.tracks if some else ():
@@ -151,7 +149,7 @@ class _Grid:
         return list(blocks)[:limit]
 
     def _met(self, ranges_of: dict[Name, np.ndarray], block: int) -> np.ndarray:
-        """Which pieces of a block's row hold a byte of the ranges."""
+        """Mask the pieces of a block's row that hold a byte of the ranges."""
         low, high = self.low + block * self.stride, self.high + block * self.stride
         met = np.zeros(len(low), bool)
         for storage, ranges in ranges_of.items():
@@ -162,7 +160,7 @@ class _Grid:
 
 
 def _below(ranges: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """How many bytes of sorted, disjoint ranges lie below each point."""
+    """Count the bytes of sorted, disjoint ranges below each point."""
     sums = np.concatenate(([0], np.cumsum(ranges[:, 1] - ranges[:, 0])))
     at = np.searchsorted(ranges[:, 0], points, side="right")
     started = np.maximum(at - 1, 0)
@@ -171,7 +169,7 @@ def _below(ranges: np.ndarray, points: np.ndarray) -> np.ndarray:
 
 
 def _rows(audit, grid: _Grid, max_rows: int) -> list[int]:
-    """The blocks to show: the first offender's, the audited, the damaged, then neighbours of the audited."""
+    """Choose the blocks to show: that of the first damaged byte, audited ones, damaged ones, and neighbours."""
     num_blocks = audit.geometry.num_blocks
     wanted: dict[int, None] = {}
     if audit.first:
@@ -191,7 +189,7 @@ def _rows(audit, grid: _Grid, max_rows: int) -> list[int]:
 
 
 def _cells(glyphs: list[str], mark: int | None) -> str:
-    """Cells with a gap between; the marked cell's gaps become brackets."""
+    """Join glyphs with spaces, with brackets around the marked one."""
     gaps = [" "] * (len(glyphs) + 1)
     if mark is not None:
         gaps[mark : mark + 2] = "[", "]"
@@ -199,7 +197,7 @@ def _cells(glyphs: list[str], mark: int | None) -> str:
 
 
 def _outside(audit, grid: _Grid) -> list[str]:
-    """Lines for what lies in no row: before and past a storage, and pad between the tracks."""
+    """Describe what no row shows: writes before and past a storage, and in pad between the tracks."""
     lines = []
     glyph = GLYPHS["overrun"][0]
     first = audit.first or {}

@@ -27,9 +27,9 @@ planners: kvzero (this package); engine (the table in the file's `engine_segment
 wrote there: `kvzero triage --help`); and the old planners that are kept here, by name: uniform-page,
 page-per-segment, stride-and-span, masked-grid.
 
-witnesses: arithmetic compares byte ranges and needs no memory, so any size will do; bytes lays the cache out in
-memory full of canaries, runs the planner's own kernel, and compares every byte. On a CPU that kernel runs in
-Triton's interpreter, which is slow for the old ones.
+witness: how the write is checked. arithmetic compares byte ranges; it needs no memory, so the cache may have any size.
+bytes allocates the cache, fills it with canaries, runs the planner's own kernel, and compares every byte. On a CPU
+the kernels of old planners run in Triton's interpreter, which is slow.
 
 Exit status: 0 if exactly the needed bytes are zeroed; 1 if a byte is missed, stomped (live bytes of something
 else), overrun (outside the storage) or written in pad; 2 for bad input or a plan that is refused.
@@ -37,7 +37,7 @@ else), overrun (outside the storage) or written in pad; 2 for bad input or a pla
 
 
 def add_parser(subparsers) -> None:
-    """Declares ``kvzero audit``."""
+    """Declare ``kvzero audit``."""
     parser = add_command(
         subparsers,
         "audit",
@@ -48,17 +48,17 @@ def add_parser(subparsers) -> None:
     parser.add_argument(
         "--blocks", default="last", metavar="LIST", help="block ids: 1,3 or 0-3 or last (default: last)"
     )
-    parser.add_argument("--planner", default="kvzero", metavar="NAME", help="who plans the write (default: kvzero)")
+    parser.add_argument("--planner", default="kvzero", metavar="NAME", help="the planner to audit (default: kvzero)")
     parser.add_argument(
         "--witness",
         choices=("arithmetic", "bytes"),
-        help="who judges (default: bytes if --device names one, else arithmetic)",
+        help="how to check the write (default: bytes if --device names one, else arithmetic)",
     )
     parser.add_argument(
         "--device",
         choices=DEVICES,
         default="auto",
-        help="where the bytes witness works; auto (default) takes a GPU if there is one",
+        help="device of the bytes check; auto (default) takes a GPU if there is one",
     )
     parser.add_argument(
         "--time-limit",
@@ -67,12 +67,12 @@ def add_parser(subparsers) -> None:
         metavar="SECONDS",
         help="under torchrun: how long to wait for a rank before naming it and going on (default: 300)",
     )
-    parser.add_argument("--json", action="store_true", help="print the verdict as one JSON object")
+    parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs ``kvzero audit``; returns 0 if the audit is ok, else 1, or raises a KvzeroError."""
+    """Run ``kvzero audit``; returns 0 if the audit is ok, else 1, or raises a KvzeroError."""
     if _ranks() > 1:
         return _run_ranks(args)
     device = None
@@ -107,19 +107,19 @@ def _witness(args: argparse.Namespace) -> str:
 
 def _audit(args: argparse.Namespace, path: str, device):
     """The audit and the plan; by bytes on the device if there is one, else by arithmetic."""
-    from kvzero import history as specimens
+    from kvzero import history
     from kvzero.audit.audit import audit_bytes, audit_plan
     from kvzero.cli.inputs import load_geometry, parse_blocks
     from kvzero.plan.planner import plan_segments
 
-    planner = plan_segments if args.planner == "kvzero" else specimens.planner(args.planner).plan
+    planner = plan_segments if args.planner == "kvzero" else history.planner(args.planner).plan
     geometry = load_geometry(path, args.layers, args.groups)
     blocks = parse_blocks(args.blocks, geometry.num_blocks)
     plan = planner(geometry)
     if device is None:
         return audit_plan(plan, geometry, blocks), plan
     if args.planner != "kvzero" and str(device) == "cpu":
-        _say_how_long(specimens.planner(args.planner).launch(plan, len(blocks), limits=None).programs)
+        _say_how_long(history.planner(args.planner).launch(plan, len(blocks), limits=None).programs)
     return audit_bytes(geometry, blocks, planner=args.planner, device=device), plan
 
 

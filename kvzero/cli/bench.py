@@ -21,7 +21,7 @@ Exit status: 0 if everything that the run is held to held, 1 if not, 2 for bad i
 
 
 def add_parser(subparsers) -> None:
-    """Declares ``kvzero bench``."""
+    """Declare ``kvzero bench``."""
     parser = subparsers.add_parser(
         "bench",
         help="how fast blocks are zeroed here, next to the memory's limit",
@@ -35,7 +35,7 @@ def add_parser(subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs ``kvzero bench``; returns 0 or 1, or raises a KvzeroError."""
+    """Run ``kvzero bench``; returns 0 or 1, or raises a KvzeroError."""
     from kvzero.bench import run_bench, text
 
     report = run_bench(args.device)

@@ -24,7 +24,7 @@ Exit status: 0 with a plan, 2 for bad input or a layout that is refused, with th
 
 
 def add_parser(subparsers) -> None:
-    """Declares ``kvzero plan``."""
+    """Declare ``kvzero plan``."""
     parser = add_command(
         subparsers,
         "plan",
@@ -37,7 +37,7 @@ def add_parser(subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs ``kvzero plan``; returns 0, or raises a KvzeroError."""
+    """Run ``kvzero plan``; returns 0, or raises a KvzeroError."""
     from kvzero.cli.inputs import selected_geometry
     from kvzero.plan.planner import plan_segments
     from kvzero.zero.tiles import launch_for

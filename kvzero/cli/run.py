@@ -25,7 +25,7 @@ Exit status: 0 if every claim of every notebook is proven and no file is left be
 
 
 def add_parser(subparsers) -> None:
-    """Declares ``kvzero run``."""
+    """Declare ``kvzero run``."""
     parser = subparsers.add_parser(
         "run",
         help="run notebooks and print what each one proves",
@@ -71,7 +71,7 @@ def _knob_steps(wanted: bool) -> Iterator[None]:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs ``kvzero run``; returns 0 if all is proven and nothing left behind, else 1, or raises a KvzeroError."""
+    """Run ``kvzero run``; returns 0 if all is proven and nothing left behind, else 1, or raises a KvzeroError."""
     needed = ["nbformat", "papermill", "ipykernel"] + ["nbconvert"] * args.html
     if missing := [name for name in needed if find_spec(name) is None]:
         raise CommandError("extra-missing", command="run", missing=", ".join(missing), extra="workbook")

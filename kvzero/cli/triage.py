@@ -34,7 +34,7 @@ old planners do not count: they are history, and find something on most layouts.
 
 
 def add_parser(subparsers) -> None:
-    """Declares ``kvzero triage``."""
+    """Declare ``kvzero triage``."""
     parser = add_command(
         subparsers,
         "triage",
@@ -53,8 +53,8 @@ def add_parser(subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs ``kvzero triage``; returns 0 or 1 by the engine's own plan, or raises a KvzeroError."""
-    from kvzero import history as specimens
+    """Run ``kvzero triage``; returns 0 or 1 by the engine's own plan, or raises a KvzeroError."""
+    from kvzero import history
     from kvzero.cli.inputs import selected_geometry
     from kvzero.errors import CommandError
     from kvzero.outputs import check_outputs, writable
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     from kvzero.triage.shrink import shrink
 
     if args.planner is not None:
-        specimens.planner(args.planner)
+        history.planner(args.planner)
     outputs = [path for path in (args.html, args.shrink) if path is not None]
     check_outputs(outputs, args.geometry)
     geometry = selected_geometry(args)

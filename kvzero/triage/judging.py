@@ -1,4 +1,4 @@
-"""Judging one planner on one layout, by arithmetic: its faults, whom they hit, and the first block that shows them."""
+"""Judge one planner on one layout by arithmetic: its faults, whose bytes they hit, and the first block to show them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,22 @@ from kvzero.plan.planner import Plan
 from kvzero.zero.tiles import AMD, CUDA
 
 ENGINE = "engine"
-# A pool of so many blocks is scanned whole: the smallest block id is then exact whatever the strides.
+# The upstream change that brought each planner, in general and for one kind of fault: #51749 (which layers are
+# zeroed) was merged two days before #52058 (the launch).
+OPENED_BY = {
+    "page-per-segment": {"": "#49704"},
+    "stride-and-span": {"": "#50276"},
+    "masked-grid": {"": "#52058", "missed": "#51749"},
+    ENGINE: {"": "#51718"},
+}
+MERGED_FIRST = "#35219"
+MERGED = {
+    "#35219": "2026-03-10", "#49704": "2026-07-24", "#50276": "2026-08-06", "#51749": "2026-08-11",
+    "#52058": "2026-08-13", "#51718": "late August 2026",
+}  # fmt: skip
+# Pools of at most this many blocks are scanned whole, so the smallest block id is exact whatever the strides.
 SCANNED_BLOCKS = 16
-# So many are scanned where a segment's stride is not that of the views: each may go wrong in a way of its own.
+# Blocks scanned where a segment's stride is not that of the views: each block may go wrong in its own way.
 SCANNED_WHILE_DRIFTING = 1_024
 BYTE_FAULTS = ("overrun", "stomped", "missed", "pad")
 
@@ -38,7 +51,7 @@ class Fault:
         layers: layers whose bytes are hit.
         hit_blocks: first and last block whose bytes are hit; None if no view owns them.
         error: the refusal as plain data (`rule`, `message`, numbers).
-        fixed_by: the change of the first later era that does not do this here; "" if none of those known.
+        fixed_by: the change that brought the first later planner without this fault here; "" if there is none.
     """
 
     kind: str
@@ -52,7 +65,7 @@ class Fault:
 
     @property
     def harmless(self) -> bool:
-        """Whether it costs writes and nothing else: pad belongs to nobody."""
+        """Whether it costs only time: pad belongs to no view."""
         return self.kind == "pad"
 
     def to_dict(self) -> dict[str, Any]:
@@ -66,10 +79,10 @@ class Finding:
     """What one planner does to the layout.
 
     Args:
-        planner: a specimen's name, or "engine".
-        era: the upstream changes that open and close it.
+        planner: an old planner's name, or "engine".
+        era: the upstream changes that brought and replaced it.
         faults: worst first; empty if it is right.
-        segments: segments of its plan; 0 if it refuses.
+        segments: number of segments of its plan; 0 if it refuses.
         written_over_needed: bytes written for a block over bytes needed; 1.0 is every byte once.
         programs, empty_programs: of one launch for every block of the pool; None if it does not launch.
         most_blocks_on_amd: blocks that one launch holds on AMD, which counts threads over the whole launch.
@@ -109,7 +122,7 @@ def judge_planner(geometry: CacheGeometry, planner: str, seen: dict | None = Non
     Args:
         geometry: the layout.
         planner: its name.
-        seen: audits by segments, kept between calls for one geometry: eras often plan alike.
+        seen: audits by segments, kept between calls for one geometry, since planners often agree.
 
     Raises:
         HistoryError: no such planner.
@@ -151,12 +164,12 @@ def judge_planner(geometry: CacheGeometry, planner: str, seen: dict | None = Non
 
 
 def telling_blocks(plan: Plan, geometry: CacheGeometry) -> list[int]:
-    """The block ids whose audits tell what a plan can do wrong.
+    """Choose the block ids whose audits show every fault of a plan.
 
-    Segments and views of one stride repeat with the block, so what block b does is what block 0 does, moved, as
-    long as nothing reaches an end of a storage: the first block of which a segment leaves its storage is found by
-    division, and the last block does the most of that. Small pools are scanned whole. A segment of another stride
-    than the views drifts over them: then the first 1,024 blocks are scanned, and of a larger pool the last as well.
+    Segments and views of one stride repeat with the block, so block b shows what block 0 does until something reaches
+    an end of a storage. The first block of which a segment leaves its storage is found by division; the last block
+    leaves it farthest. A segment of another stride than the views drifts over them: then the first 1,024 blocks are
+    scanned. Small pools are scanned whole.
     """
     last = geometry.num_blocks - 1
     if last < SCANNED_BLOCKS:

@@ -1,4 +1,4 @@
-"""`shrink`: the smallest geometry on which a planner still goes wrong in the same ways: a bug report in one page."""
+"""`shrink`: the smallest geometry on which a planner still goes wrong in the same ways, for a bug report."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from kvzero.plan.resize import with_num_blocks
 
 from .judging import ENGINE, Finding, judge_planner
 
-# What a dump tells of the allocation that it was taken from; it is not true of a smaller one.
+# Keys that describe the allocation of which the dump was taken, and so are wrong for a smaller one.
 OF_THE_ORIGINAL = ("manager_view_shape", "manager_view_stride", "bound_view")
 
 
 def shrink(geometry: CacheGeometry, planner: str) -> CacheGeometry:
-    """Take blocks and layers away for as long as the planner shows all the faults that it showed before.
+    """Remove blocks and layers while the planner still shows every fault that it showed before.
 
     Args:
         geometry: a layout on which the planner goes wrong.
-        planner: a specimen's name, or "engine".
+        planner: an old planner's name, or "engine".
 
     Returns:
         A geometry from which no single layer can be taken, with as few blocks as the rest allows; its `extra` says

@@ -7,12 +7,10 @@ import json
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
-from typing import Any
 
-from .judging import ENGINE, Fault, Finding
-from .upstream import MERGED
+from .judging import ENGINE, MERGED, Fault, Finding
 
-LINE_LETTERS = 100  # a page shows so many without cutting them
+LINE_LETTERS = 100  # most pages show so many without cutting them
 LONGEST_JSON = 6_000
 CHANGE = re.compile(r"#(\d{5})\b")
 JUDGED = (
@@ -70,8 +68,7 @@ def advice(report) -> list[str]:
     if engine and not engine.ok:
         if geometry.engine.startswith("vLLM"):
             texts.append(
-                "Until the engine is mended, swap in kvzero.vllm.KVBlockZeroer or choose another cache "
-                "layout."
+                "Until the engine is mended, swap in kvzero.vllm.KVBlockZeroer or choose another cache layout."
             )
         else:
             texts.append(
@@ -114,14 +111,14 @@ def _left_alone(report) -> Iterator[str]:
 
 
 def _needed_change(report, wrong: list[Finding]) -> str:
-    """What a version must contain to be right here; a change inside an era has no era of its own."""
+    """Name the change that a version needs to be right here."""
     since = report.right_since()
     if not since:
-        return "kvzero's plan: no era rebuilt here is right on it"
+        return "kvzero's plan: none of the planners rebuilt here is right on it"
     fixes = {fault.fixed_by for finding in wrong for fault in finding.faults if fault.fixed_by and not fault.harmless}
     last = max(fixes, key=list(MERGED).index, default=since)
     if list(MERGED).index(last) < list(MERGED).index(since):
-        return f"{last}, which every era from {since} on contains"
+        return f"{last}, which every version from {since} on contains"
     return f"a version with {since} or newer"
 
 
@@ -157,7 +154,7 @@ def _lines(finding: Finding, report) -> tuple[str, list[str]]:
     for fault in finding.faults:
         fix = ""
         if finding.planner != ENGINE and not fault.harmless:
-            fix = f" Gone with {fault.fixed_by}." if fault.fixed_by else " No later era that is rebuilt here fixes it."
+            fix = f" Gone with {fault.fixed_by}." if fault.fixed_by else " No later planner rebuilt here fixes it."
         lines.append(f"{sentence(fault, report)}{fix}")
     if finding.most_blocks_on_amd is not None and finding.most_blocks_on_amd < report.geometry.num_blocks:
         lines.append(f"on AMD, which counts threads, one launch holds at most {finding.most_blocks_on_amd:,} blocks.")
@@ -228,9 +225,7 @@ def as_text(report) -> str:
 def _wrapped(line: str) -> str:
     """A line, broken between words where it is too long, and continued further in."""
     indent = " " * (4 + len(line) - len(line.lstrip()) - 2 * line.startswith("  - "))
-    return textwrap.fill(
-        line, LINE_LETTERS, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-    )
+    return textwrap.fill(line, LINE_LETTERS, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def as_markdown(report, small=None) -> str:
@@ -249,7 +244,7 @@ def as_markdown(report, small=None) -> str:
     if worst and worst.audit:
         lines.append(_folded(f"What {worst.planner} does to memory", "text", worst.audit.text_map()))
     if small is not None:
-        text = _json_lines(small.to_dict())
+        text = json.dumps(small.to_dict())
         title = "The smallest cache that still shows it, as a file for `kvzero triage`"
         lines.append(_folded(title, "json", text) if len(text) <= LONGEST_JSON else f"{title}: attach it, it is long.")
     # A bare number would point into the project in which the text is pasted.
@@ -258,16 +253,6 @@ def as_markdown(report, small=None) -> str:
 
 def _folded(title: str, kind: str, text: str) -> str:
     return f"<details><summary>{html.escape(title)}</summary>\n\n```{kind}\n{text}\n```\n\n</details>"
-
-
-def _json_lines(data: dict[str, Any]) -> str:
-    """JSON in lines that a page does not cut; they break where JSON has a blank of its own."""
-    lines = [""]
-    for piece in re.findall(r'(?:"(?:[^"\\]|\\.)*"|[^\s"])+', json.dumps(data)):
-        if len(lines[-1]) + 1 + len(piece) > LINE_LETTERS:
-            lines.append("")
-        lines[-1] += f" {piece}" if lines[-1] else piece
-    return "\n".join(lines)
 
 
 PAGE = """<!doctype html>

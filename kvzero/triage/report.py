@@ -1,8 +1,7 @@
-"""Triage: from one geometry to a report on what every planner, old and new, does to it. Pure arithmetic, no memory.
+"""Triage: one layout, judged under the engine's own plan and under every old planner, by arithmetic alone.
 
-The engine's own segments are judged if the file holds them; each era's planner is run beside them; for every fault
-the report says how many bytes of which layers and blocks, the smallest block id that shows it, and the upstream
-change after which this layout no longer shows it. That last is found by running the later eras, not looked up.
+For each fault the report says how many bytes of which layers and blocks it hits, the smallest block id that shows it,
+and the upstream change after which this layout no longer shows it, which is found by running the later planners.
 """
 
 from __future__ import annotations
@@ -18,8 +17,7 @@ from kvzero.layout.geometry import CacheGeometry
 from kvzero.plan.planner import Plan, plan_segments
 from kvzero.zero.tiles import launch_for
 
-from .judging import ENGINE, Finding, judge_planner
-from .upstream import MERGED_FIRST, OPENED_BY
+from .judging import ENGINE, MERGED_FIRST, OPENED_BY, Finding, judge_planner
 from .words import advice, as_html, as_markdown, as_text, conclusion
 
 GRAVEST_FIRST = ("overrun", "stomped", "missed", "launch", "refuses")  # silent damage before a clear stop
@@ -27,9 +25,9 @@ GRAVEST_FIRST = ("overrun", "stomped", "missed", "launch", "refuses")  # silent 
 
 @dataclass(frozen=True)
 class Triage:
-    """The report: the proven plan, the engine's own plan if the file states it, and every era.
+    """The proven plan, the engine's own plan if the file states it, and the findings about the old planners (`eras`).
 
-    `ok` is about the engine's own plan alone: the old planners are history, and nearly always find something.
+    `ok` is about the engine's own plan alone: old planners go wrong on most layouts.
     """
 
     geometry: CacheGeometry
@@ -44,7 +42,7 @@ class Triage:
         return self.engine is None or self.engine.ok
 
     def right_since(self) -> str:
-        """The change from which on every planner known here is right on this layout; "" if the newest is not."""
+        """The change since which every planner is right on this layout; "" if the newest is not."""
         since = MERGED_FIRST
         for finding in (*self.eras, self.engine):
             if finding is None:
@@ -56,7 +54,7 @@ class Triage:
         return since
 
     def worst(self) -> Finding | None:
-        """What to look at first: the engine's plan if it is wrong, else the newest era with the gravest fault."""
+        """What to look at first: the engine's plan if it is wrong, else the newest planner with the gravest fault."""
         if self.engine and not self.engine.ok:
             return self.engine
         wrong = [finding for finding in self.eras if not finding.ok]
@@ -160,7 +158,7 @@ def _with_fixes(eras: list[Finding], engine: Finding | None) -> Iterable[Finding
 
 def _fixed_by(kind: str, later: list[Finding]) -> str:
     for finding in later:
-        # An era that refuses a layout writes nothing; it has not fixed what the one before it wrote.
+        # A planner that refuses a layout writes nothing, which is no fix of what the one before it wrote.
         if finding.fault(kind) is None and (kind == "refuses" or finding.fault("refuses") is None):
             changes = OPENED_BY[finding.planner]
             return changes.get(kind, changes[""])
