@@ -221,8 +221,10 @@ def _measure(sheet: Sheet, columns: Columns, measure: Measure, window, stretch, 
 
 
 def _draw_kernel_edges(sheet: Sheet, data: MemoryMapData, columns: Columns, base: float) -> None:
-    """Where kernel blocks end, as marks in every row inside the pool."""
+    """Where kernel blocks end, as marks at the edges of each row; what is written in one piece stays whole."""
     for index, row in enumerate(data.rows):
         y = base + index * (ROW + GAP)
         for column in kernel_marks(data, columns.scale) if 0 <= row < data.num_blocks else ():
-            kernel_mark(sheet, columns.x(columns.band(column), column), y, ROW)
+            x = columns.x(columns.band(column), column)
+            kernel_mark(sheet, x, y, 0.05)
+            kernel_mark(sheet, x, y + ROW - 0.05, 0.05)
