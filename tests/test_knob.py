@@ -116,5 +116,5 @@ def test_the_ends_of_all_controls_are_drawn_for_a_test(monkeypatch):
     monkeypatch.setenv(STEPS_VARIABLE, "extremes")
     turned = knob(count, controls={"pages": range(1, 9), "unit": ["pages", "blocks"]}, steps=STEPS, title="How many?")
     record = shown(turned)[1][MIMETYPE]
-    said = ["1 pages & no more.", "1 blocks & no more.", "8 pages & no more.", "8 blocks & no more."]
-    assert [step["sentence"] for step in record["steps"]][3:] == said
+    said = {step["sentence"] for step in record["steps"][3:]}
+    assert said == {"1 pages & no more.", "8 pages & no more.", "1 blocks & no more.", "8 blocks & no more."}

@@ -9,7 +9,7 @@ import torch
 
 from kvzero.workbook.decoder import decode
 from kvzero.workbook.pool import PAGE_BYTES, WIDTH, Pool, attend, serve
-from kvzero.workbook.stale import stale_chance, stale_explorer
+from kvzero.workbook.stale import stale_chance, stale_knob
 
 
 def test_attention_and_state_share_every_byte_of_a_block():
@@ -64,7 +64,7 @@ def test_the_chance_of_a_nan():
 
 
 def test_the_knob_shows_what_its_data_says():
-    explorer = stale_explorer({"e4m3fn": 0.0053, "e2m1": 0.0})
-    explorer.set(format="e2m1", values=7)
-    assert explorer.view.sentence == stale_chance(values=7, share=0.0, name="e2m1").sentence
-    assert explorer.errors == []
+    turned = stale_knob({"e4m3fn": 0.0053, "e2m1": 0.0})
+    turned.set(format="e2m1", values=7)
+    assert turned.sentence == stale_chance(values=7, share=0.0, name="e2m1").sentence
+    assert turned.errors == []

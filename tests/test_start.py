@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kvzero.workbook.start import first_picture, first_picture_explorer
+from kvzero.workbook.start import first_picture
 from kvzero.workbook.toy import ToyOptionError
 
 
@@ -30,12 +30,3 @@ def test_the_sentence_counts_what_is_written():
 def test_a_page_of_no_bytes_is_refused():
     with pytest.raises(ToyOptionError):
         first_picture(layers=1, num_blocks=1, page_bytes=0, pad_bytes=0, block=0)
-
-
-def test_every_preset_draws_and_a_smaller_pool_moves_the_block():
-    explorer = first_picture_explorer(block=3)
-    for preset in explorer.preset.options:
-        explorer.preset.value = preset
-    explorer.set(num_blocks=2)
-    assert explorer.state["block"] == 1
-    assert explorer.errors == []

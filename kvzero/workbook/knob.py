@@ -7,7 +7,6 @@ short list of states; they are drawn by the same function when the site is made.
 from __future__ import annotations
 
 import html
-import itertools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -131,9 +130,13 @@ class Knob:
         self._display = display(data, raw=True, display_id=True)
 
     def _extremes(self) -> dict[str, dict[str, Any]]:
-        """The states with every control at an end of its values."""
-        ends = [(values[0], values[-1]) for values in map(_values, self._values.values())]
-        return {f"{corner}": dict(zip(self._values, corner, strict=True)) for corner in itertools.product(*ends)}
+        """The states with one control at an end of its values, and with all of them."""
+        first = next(iter(self.steps.values()))
+        every = {name: _values(control) for name, control in self._values.items()}
+        ends = {name: (values[0], values[-1]) for name, values in every.items()}
+        states = [{**first, name: end} for name, both in ends.items() for end in both]
+        states += [{name: both[side] for name, both in ends.items()} for side in (0, 1)]
+        return {str(state): state for state in states}
 
     def drawn_steps(self, states: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         """The output of type `MIMETYPE` from which the static site makes its knob: states by label, drawn."""
@@ -196,10 +199,12 @@ def drawn(draw: Callable[..., Sequence[Any]], state: Mapping[str, Any]) -> tuple
 def state_code(draw: Callable[..., Any], state: Mapping[str, Any]) -> str:
     """A call that shows a state, to be pasted into a cell of the notebook.
 
-    >>> state_code(sum, {"start": 3, "block": "last"})
-    "show(*sum(start=3, block='last'))"
+    >>> print(state_code(sum, {"start": 3, "block": "last"}))
+    from builtins import sum
+    show(*sum(start=3, block='last'))
     """
-    return f"show(*{draw.__name__}({', '.join(f'{name}={value!r}' for name, value in state.items())}))"
+    call = f"show(*{draw.__name__}({', '.join(f'{name}={value!r}' for name, value in state.items())}))"
+    return call if draw.__module__ == "__main__" else f"from {draw.__module__} import {draw.__name__}\n{call}"
 
 
 def _checked_steps(controls: Mapping[str, Any], steps: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil, log
 
-import ipywidgets as widgets
-
-from .explorers.base import Explorer, View, call_text
 from .figures.charts import Limit, sweep
+from .figures.sheet import Figure
+from .knob import Knob, knob
 
 MOST_VALUES = 1_024
 
@@ -60,30 +59,30 @@ def stale_chance(*, values: int, share: float, name: str = "this format") -> Sta
     return StaleChance(values, share, chance, half, points, sentence)
 
 
-def stale_explorer(shares: Mapping[str, float]) -> Explorer:
+def draw_stale_chance(values: int, share: float, name: str) -> tuple[Figure, str]:
+    """The chance over the number of values, as (figure, sentence); see `stale_chance`."""
+    found = stale_chance(values=values, share=share, name=name)
+    flips = [Limit("likelier than not from", found.half_values)] if found.half_values else []
+    figure = sweep(
+        [(name, found.points)], found.sentence, x_label="stale values that one row reads",
+        y_label="chance of a NaN or Inf, percent", flips=flips, here=values,
+    )  # fmt: skip
+    return figure, found.sentence
+
+
+def stale_knob(shares: Mapping[str, float]) -> Knob:
     """A knob over the number of stale values, for each format.
 
     Args:
         shares: format name to the measured share of values that are NaN or Inf.
     """
 
-    def draw(state: dict) -> View:
-        share = shares[state["format"]]
-        found = stale_chance(values=state["values"], share=share, name=state["format"])
-        flips = [Limit("likelier than not from", found.half_values)] if found.half_values else []
-        figure = sweep(
-            [(state["format"], found.points)], found.sentence, x_label="stale values that one row reads",
-            y_label="chance of a NaN or Inf, percent", flips=flips, here=state["values"],
-        )  # fmt: skip
-        call = call_text("stale_chance", {"values": state["values"], "share": share, "name": state["format"]})
-        return View(figure, found.sentence, found.sentence, call)
+    def draw(format: str, values: int) -> tuple[Figure, str]:
+        return draw_stale_chance(values, shares[format], format)
 
     first, *others = shares
-    presets = {f"{first}, one token": {"format": first, "values": 128}}
-    presets |= {f"{other}, one token": {"format": other, "values": 128} for other in others}
-    presets["one value"] = {"format": first, "values": 1}
-    controls = {
-        "format": widgets.Dropdown(options=list(shares), description="read as"),
-        "values": widgets.IntSlider(value=128, min=1, max=MOST_VALUES, description="stale values"),
-    }
-    return Explorer("Stale values a row may meet", controls, draw, presets)
+    steps = {f"{first}, one token": {"format": first, "values": 128}}
+    steps |= {f"{other}, one token": {"format": other} for other in others}
+    steps["one value"] = {"values": 1}
+    controls = {"format": list(shares), "values": range(1, MOST_VALUES + 1)}
+    return knob(draw, controls=controls, steps=steps, title="Stale values a row may meet")

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import ipywidgets as widgets
-
 from kvzero.layout.geometry import CacheGeometry
 from kvzero.plan.planner import Plan, plan_segments
 
-from .explorers.base import Explorer, View, call_text
 from .figures.map_data import MemoryMapData, memory_map_data
 from .figures.map_text import map_text
 from .figures.memory_map import draw_memory_map
+from .figures.sheet import Figure
+from .knob import Knob, knob
 from .tables import table_text
 from .toy import make_geometry
 
@@ -83,36 +82,26 @@ def first_picture(*, layers: int, num_blocks: int, page_bytes: int, pad_bytes: i
     return FirstPicture(geometry, plan, block, data, tuple(rows), sentence)
 
 
-def first_picture_explorer(**sizes: int) -> Explorer:
-    """The picture with knobs.
+def draw_first_picture(**sizes: int) -> tuple[Figure, str, str]:
+    """The picture as (figure, sentence, text); see `first_picture`."""
+    found = first_picture(**sizes)
+    return draw_memory_map(found.map), found.sentence, found.text
 
-    Args:
-        sizes: where to start; see `first_picture`.
-    """
 
-    def draw(state: dict) -> View:
-        found = first_picture(**state)
-        return View(draw_memory_map(found.map), found.sentence, found.text, call_text("first_picture", state))
-
-    slider = widgets.IntSlider
+def first_picture_knob(*, layers: int, num_blocks: int, page_bytes: int, pad_bytes: int, block: int) -> Knob:
+    """A knob that starts at the picture with these sizes; see `first_picture`."""
+    start = {"layers": layers, "num_blocks": num_blocks, "page_bytes": page_bytes, "pad_bytes": pad_bytes,
+             "block": block}  # fmt: skip
     controls = {
-        "layers": slider(3, 1, 8, description="layers"),
-        "num_blocks": slider(4, 1, 8, description="blocks"),
-        "page_bytes": slider(64, 8, 128, 8, description="page, bytes"),
-        "pad_bytes": slider(8, 0, 64, 4, description="pad, bytes"),
-        "block": slider(1, 0, 3, description="block to zero"),
-    }
-
-    def adapt(found) -> None:
-        last = found["num_blocks"].value - 1
-        found["block"].value = min(found["block"].value, last)
-        found["block"].max = last
-
-    start = {**{name: control.value for name, control in controls.items()}, **sizes}
-    presets = {
+        "layers": range(1, max(8, layers) + 1), "num_blocks": range(1, max(8, num_blocks) + 1),
+        "page_bytes": range(1, max(128, page_bytes) + 1), "pad_bytes": range(max(64, pad_bytes) + 1),
+        "block": range(max(8, num_blocks)),
+    }  # fmt: skip
+    steps = {
         "as above": start,
-        "no pad": {**start, "pad_bytes": 0},
-        "one layer: span and block stride are equal": {**start, "layers": 1, "pad_bytes": 0},
-        "the last block": {**start, "block": start["num_blocks"] - 1},
+        "no pad": {"pad_bytes": 0},
+        "one layer: span and block stride are equal": {"layers": 1, "pad_bytes": 0},
+        "the last block": {"block": num_blocks - 1},
     }
-    return Explorer("Block, page, segment", controls, draw, presets, adapt)
+    return knob(draw_first_picture, controls=controls, steps=steps, title="Block, page, segment",
+                boundary="one layer: span and block stride are equal")  # fmt: skip

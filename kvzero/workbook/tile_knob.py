@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import ipywidgets as widgets
-
 from kvzero.bench.sets import TILES_BYTES, layers_apart
 from kvzero.history import page_per_segment
 from kvzero.plan.planner import plan_segments
 from kvzero.zero.tiles import launch_for
 
-from .explorers.base import Explorer, View
 from .figures.charts import Limit, bars
 from .figures.sheet import Figure
+from .knob import Knob, knob
 from .speed import Rates
 from .tables import table_text
 
@@ -96,22 +94,17 @@ PRESETS = {
 }
 
 
-def tile_knob(rates: Rates, *, layers: int = 61, blocks: int = 512) -> Explorer:
-    """The knob as a widget; show `tile_figure` before it, for pages without a kernel.
+def tile_knob(rates: Rates, *, layers: int = 61, blocks: int = 512) -> Knob:
+    """The knob over the two page sizes.
 
     Args:
         rates: the two limits of a GPU.
         layers, blocks: as in `tile_data`.
     """
-    controls = {
-        "long_bytes": widgets.IntSlider(41_984, 16_384, 65_536, 4, description="longer page, B"),
-        "short_bytes": widgets.IntSlider(8_448, 16, 16_384, 4, description="shorter page, B"),
-    }
 
-    def draw(state) -> View:
-        tiles = tile_data(**state, layers=layers, blocks=blocks, rates=rates)
-        settings = ", ".join(f"{name}={value}" for name, value in state.items())
-        code = f"tile_data({settings}, layers={layers}, blocks={blocks}, rates=rates)"
-        return View(tile_figure(tiles), tiles.sentence, tiles.text, code)
+    def draw(long_bytes: int, short_bytes: int) -> tuple[Figure, str, str]:
+        tiles = tile_data(long_bytes=long_bytes, short_bytes=short_bytes, layers=layers, blocks=blocks, rates=rates)
+        return tile_figure(tiles), tiles.sentence, tiles.text
 
-    return Explorer("Which cut keeps up with the memory?", controls, draw, PRESETS)
+    controls = {"long_bytes": range(16_384, 65_537, 4), "short_bytes": range(16, 16_385, 4)}
+    return knob(draw, controls=controls, steps=PRESETS, title="Which cut keeps up with the memory?")

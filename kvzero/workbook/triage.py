@@ -7,8 +7,6 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-import ipywidgets as widgets
-
 from kvzero import history as specimens
 from kvzero.audit.audit import audit_bytes, audit_plan
 from kvzero.audit.result import Audit
@@ -19,9 +17,9 @@ from kvzero.triage import MERGED, Triage
 from kvzero.triage.judging import ENGINE, Finding
 
 from .exercise import Judgement, accepted, hint
-from .explorers.base import Explorer, View
 from .explorers.layout import layout_data
-from .figures import draw_memory_map, map_text
+from .figures import Figure, draw_memory_map
+from .knob import Knob, knob
 
 HEADER = ("planner", "era", "verdict", "wiped", "past the end", "left dirty", "written / needed")
 CACHES_HEADER = ("cache", "layers", "group", "spec", "page (bytes)", "block stride (bytes)", "first bytes, block 0")
@@ -134,23 +132,20 @@ def counts_text(audit: Audit) -> str:
     return ", ".join(f"{word} {getattr(audit, f'{name}_bytes'):,}" for name, word in words.items())
 
 
-def triage_explorer(report: Triage) -> Explorer:
-    """Any planner on any block of this cache; show a static map before it, for pages without a kernel."""
+def triage_knob(report: Triage) -> Knob:
+    """Any planner on any block of this cache."""
     geometry = report.geometry
     names = ["kvzero", *(finding.planner for finding in report.eras), *([ENGINE] if report.engine else [])]
-    controls = {
-        "planner": widgets.Dropdown(options=names, description="planner"),
-        "block": widgets.IntSlider(0, 0, geometry.num_blocks - 1, description="block to zero"),
-    }
-    presets = {f"{name}, block 0": {"planner": name, "block": 0} for name in names}
-    presets |= {f"{name}, last block": {"planner": name, "block": geometry.num_blocks - 1} for name in names}
 
-    def draw(state: dict[str, Any]) -> View:
-        layout = layout_data(geometry, state["planner"], (state["block"],))
-        code = f"show_layout(layout_data(cache, {state['planner']!r}, ({state['block']},)))"
-        return View(draw_memory_map(layout.map), layout.sentence, map_text(layout.map), code, layout.segments_text)
+    def draw(planner: str, block: int) -> tuple[Figure, str, str]:
+        layout = layout_data(geometry, planner, (block,))
+        return draw_memory_map(layout.map), layout.sentence, layout.text
 
-    return Explorer(f"What each planner does to {geometry.name}", controls, draw, presets)
+    last = geometry.num_blocks - 1
+    steps = {"kvzero, block 0": {"planner": "kvzero", "block": 0}}
+    steps |= {f"{name}, last block": {"planner": name, "block": last} for name in names[1:]}
+    return knob(draw, controls={"planner": names, "block": range(last + 1)}, steps=steps,
+                title=f"What each planner does to {geometry.name}")  # fmt: skip
 
 
 def judge_change(report: Triage, answer: str) -> Judgement:

@@ -5,19 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-import ipywidgets as widgets
-
 from kvzero.errors import GridOverflowError
 from kvzero.history import masked_grid, page_per_segment, stride_and_span
 from kvzero.layout.geometry import CacheGeometry
 from kvzero.plan.planner import Plan, plan_segments
 from kvzero.workbook.figures.charts import Limit, bars
 from kvzero.workbook.figures.sheet import Figure
+from kvzero.workbook.knob import Knob, knob
 from kvzero.workbook.tables import table_text
 from kvzero.workbook.toy import make_geometry
 from kvzero.zero.tiles import AMD, CUDA, DeviceLimits, launch_for
-
-from .base import Explorer, View, call_text
 
 DEVICES = {"CUDA": CUDA, "AMD": AMD}
 
@@ -233,25 +230,17 @@ PRESETS = {
 }  # fmt: skip
 
 
-def launch_size_knob() -> Explorer:
-    """The knob as a widget; show `launch_size_figure` before it, for pages without a kernel."""
-    slider = widgets.IntSlider
+def draw_launch_size(**state) -> tuple[Figure, str, str]:
+    """The launches as (figure, sentence, text); see `launch_size_data`."""
+    data = launch_size_data(**state)
+    return launch_size_figure(data), f"{data.sentence} {data.inequality}", data.text
+
+
+def launch_size_knob() -> Knob:
+    """A knob over the sizes of a launch."""
     controls = {
-        "long_segments": slider(91, 1, 200, description="long pages"),
-        "long_words": slider(9_344, 4, 20_000, 4, description="words in a long one"),
-        "short_segments": slider(90, 0, 200, description="short pages"),
-        "short_words": slider(292, 4, 20_000, 4, description="words in a short one"),
-        "blocks": slider(6_870, 1, 20_000, description="blocks"),
-        "device": widgets.Dropdown(options=list(DEVICES), value="CUDA", description="device"),
-    }
-
-    def draw(state) -> View:
-        data = launch_size_data(**state)
-        return View(
-            launch_size_figure(data),
-            f"{data.sentence} {data.inequality}",
-            data.text,
-            call_text("launch_size_data", state),
-        )
-
-    return Explorer("Does the launch fit the device?", controls, draw, PRESETS)
+        "long_segments": range(1, 201), "long_words": range(4, 20_001, 4), "short_segments": range(201),
+        "short_words": range(4, 20_001, 4), "blocks": range(1, 20_001), "device": list(DEVICES),
+    }  # fmt: skip
+    return knob(draw_launch_size, controls=controls, steps=PRESETS, title="Does the launch fit the device?",
+                boundary="one block more")  # fmt: skip

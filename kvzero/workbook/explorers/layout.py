@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import ipywidgets as widgets
-
 from kvzero.audit.audit import audit_plan
 from kvzero.audit.result import Audit
 from kvzero.errors import KvzeroError
@@ -18,11 +16,11 @@ from kvzero.plan.planner import Plan, plan_segments
 from kvzero.workbook.figures.map_data import MemoryMapData, memory_map_data
 from kvzero.workbook.figures.map_text import map_text
 from kvzero.workbook.figures.memory_map import draw_memory_map
+from kvzero.workbook.figures.sheet import Figure, note_figure
+from kvzero.workbook.knob import Knob, knob
 from kvzero.workbook.tables import table_text
 from kvzero.workbook.toy import ITEMSIZE, ORDERS, make_geometry
 from kvzero.zero.tiles import Launch, launch_for
-
-from .base import Explorer, View, note_figure
 
 MADE = "made to measure"
 PLANNER_NAMES = ("kvzero", *PLANNERS, engine.NAME)
@@ -145,29 +143,16 @@ def layout_geometry(state: dict[str, Any]) -> CacheGeometry:
     return make_geometry(**{name: state[name] for name in SIZES})
 
 
-def layout_code(state: dict[str, Any]) -> str:
-    """The state as code that gives the same map."""
-    if state["source"] == MADE:
-        sizes = ", ".join(f"{name}={state[name]!r}" for name in SIZES)
-        first = f"geometry = make_geometry({sizes})"
-    else:
-        first = f"geometry = geometries.load({state['source']!r})"
-    blocks = f"tuple(range({state['block']}, {state['block'] + state['count']}))"
-    second = f"layout = layout_data(geometry, {state['planner']!r}, {blocks})"
-    return f"{first}\n{second}\nshow_layout(layout)"
-
-
-def layout_view(state: dict[str, Any]) -> View:
-    """What the explorer shows for a state."""
+def draw_layout(**state: Any) -> tuple[Figure, str, str]:
+    """A state as (figure, sentence, text); sizes that do not go together are said in place of a picture."""
     try:
         geometry = layout_geometry(state)
-        layout = layout_data(geometry, state["planner"], tuple(range(state["block"], state["block"] + state["count"])))
-    except KvzeroError as error:  # sizes that do not go together: say so in place of the picture
+        last = min(state["block"] + state["count"], geometry.num_blocks)
+        layout = layout_data(geometry, state["planner"], tuple(range(min(state["block"], last - 1), last)))
+    except KvzeroError as error:
         sentence = f"No such cache ({error.rule}): {error}"
-        return View(note_figure(sentence), sentence, sentence, layout_code(state))
-    return View(
-        draw_memory_map(layout.map), layout.sentence, map_text(layout.map), layout_code(state), layout.segments_text
-    )
+        return note_figure(sentence), sentence, ""
+    return draw_memory_map(layout.map), layout.sentence, layout.text
 
 
 def show_layout(layout: Layout) -> None:
@@ -204,38 +189,14 @@ PRESETS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def layout_explorer() -> Explorer:
-    """The explorer as a widget; show `show_layout(layout_data(...))` before it, for pages without a kernel."""
-    slider, menu = widgets.IntSlider, widgets.Dropdown
+def layout_knob() -> Knob:
+    """A knob over any dump or made-to-measure cache, and any planner."""
     controls = {
-        "source": menu(options=[MADE, *geometries.names()], description="cache"),
-        "order": menu(
-            options=[(f"{name}: {about}", name) for name, about in ORDERS.items()], description="memory order"
-        ),
-        "layers": slider(4, 1, 12, description="layers"),
-        "num_blocks": slider(4, 1, 64, description="blocks"),
-        "tokens": slider(4, 1, 32, description="tokens a block"),
-        "heads": slider(2, 1, 8, description="heads"),
-        "content": slider(16, 2, 128, 2, description="elements a head"),
-        "dtype": menu(options=list(ITEMSIZE), description="element type"),
-        "pad_bytes": slider(0, 0, 64, 4, description="pad, bytes"),
-        "kernel_blocks": slider(1, 1, 8, description="kernel blocks"),
-        "groups": slider(1, 1, 3, description="groups"),
-        "planner": menu(options=PLANNER_NAMES, description="planner"),
-        "block": slider(1, 0, 3, description="zero from block"),
-        "count": slider(1, 1, 4, description="how many"),
-    }
-
-    def adapt(found) -> None:
-        made = found["source"].value == MADE
-        for name in SIZES:
-            found[name].disabled = not made
-        num_blocks = found["num_blocks"].value if made else _load(found["source"].value).num_blocks
-        for name, most in (
-            ("block", num_blocks - 1),
-            ("count", num_blocks - min(found["block"].value, num_blocks - 1)),
-        ):
-            found[name].value = min(found[name].value, most)
-            found[name].max = most
-
-    return Explorer("Who owns each byte, and what does a planner write?", controls, layout_view, PRESETS, adapt)
+        "source": [MADE, *geometries.names()], "order": {f"{name}: {about}": name for name, about in ORDERS.items()},
+        "layers": range(1, 13), "num_blocks": range(1, 65), "tokens": range(1, 33), "heads": range(1, 9),
+        "content": range(2, 129, 2), "dtype": list(ITEMSIZE), "pad_bytes": range(0, 65, 4),
+        "kernel_blocks": range(1, 9), "groups": range(1, 4), "planner": list(PLANNER_NAMES), "block": range(64),
+        "count": range(1, 5),
+    }  # fmt: skip
+    return knob(draw_layout, controls=controls, steps=PRESETS, boundary="packed, the old planner on the last block",
+                title="Who owns each byte, and what does a planner write?")  # fmt: skip
