@@ -112,7 +112,7 @@ def timeline(
         sheet.text(x(tick), axis + 0.14, f"{tick:,g}", colour=SOFT, align="center")
     sheet.stroke([(left, axis), (right, axis)], SOFT)
     sheet.text(right, axis + 0.31, unit, colour=SOFT, align="right")
-    free: dict[str, float] = {}
+    free: dict[tuple[str, float], float] = {}
     lines = [x(flip.value) for flip in flips]
     for event in sorted(events, key=lambda event: event.start):
         _draw_event(sheet, event, x(event.start), x(event.end), middle[event.lane], free, right, lines)
@@ -132,7 +132,7 @@ def timeline(
 
 
 def _draw_event(
-    sheet: Sheet, event: Event, x0: float, x1: float, y: float, free: dict[str, float], right: float, lines: list[float]
+    sheet: Sheet, event: Event, x0: float, x1: float, y: float, free: dict, right: float, lines: list[float]
 ) -> None:
     sign, half = ACTIONS[event.action], 0.13
     width = max(x1 - x0, 0.04)
@@ -146,11 +146,9 @@ def _draw_event(
     at = min(max(x0, 0.1), right - words)
     if any(abs(line - at) < 0.06 for line in lines) and at + 0.06 + words <= right:
         at += 0.06  # beside the line of the moment, not on it
-    for offset in (-0.22, 0.22):
-        key = f"{event.lane}{offset}"
-        if free.get(key, 0) <= at:
-            break
-    free[key] = at + words + 0.08
+    offset = min((-0.22, 0.22), key=lambda offset: max(free.get((event.lane, offset), 0), at))
+    at = max(at, free.get((event.lane, offset), 0))  # where both places are taken, it stands a little later
+    free[event.lane, offset] = at + words + 0.08
     sheet.box(at - 0.02, y + offset - 0.075, words + 0.04, 0.15, Sign("", "", PAPER), over=19)
     sheet.text(at, y + offset, event.label, SMALL_POINTS)
 
