@@ -111,6 +111,7 @@ def test_a_layout_is_judged_as_the_audit_judges_it(name, who):
 @pytest.mark.parametrize(
     "make",
     [
+        layout_knob, launch_size_knob,
         lambda: first_picture_knob(layers=3, num_blocks=4, page_bytes=64, pad_bytes=8, block=1),
         lambda: stale_knob({"e4m3fn": 0.005, "e2m1": 0.0}),
     ],
