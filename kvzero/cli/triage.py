@@ -17,8 +17,8 @@ examples:
   kvzero triage dsv4_c4_full__BLHNC                   a real layout that comes with kvzero
 
 To get such a file, paste into a worker process, after the caches are allocated:
-  from kvzero.layout.capture import capture_vllm; capture_vllm(self, "cache-{rank}.json")     vLLM
-  from kvzero.layout.capture import capture; capture(tensors, num_blocks=N, path="cache.json")     any engine
+  from kvzero import capture_vllm; capture_vllm(self, "cache-{rank}.json")                     vLLM
+  from kvzero import capture; capture(tensors, num_blocks=N, path="cache.json")                any engine
 
 To have another table judged, such as that of a zeroer or a transfer of your own, write it into the file:
   "engine_segments": [{"storage": 0, "byte_offset": 0, "block_stride_bytes": 149760, "span_bytes": 37376}, …]

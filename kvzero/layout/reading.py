@@ -100,16 +100,8 @@ def _layer(record: Any, where: str, num_blocks: int, storages: Mapping) -> tuple
         check_strided_kernel_blocks(shape, kernel_stride, num_blocks, ratios, where)
         del extra["kernel_block_stride"]
         extra["bound_view"] = {"shape": [*shape], "stride": [*stride], "kernel_block_stride": kernel_stride}
-        shape = fields.sizes(record, "manager_view_shape", where, least=1)
-        block_stride = stride[0] * kernel_stride
-        stride = fields.sizes(record, "manager_view_stride", where, least=None)
-        _check_strides(shape, stride, where)
-        if stride[0] != block_stride and num_blocks > 1:
-            expected = f"a list that starts with {block_stride}: stride[0] x kernel_block_stride {kernel_stride}"
-            raise errors.GeometryError(
-                "wrong-type", where=where, key="manager_view_stride", value=[*stride], expected=expected
-            )
-        block_dim, ratios = 0, {"kernel_block_stride, which gives a view by block,": 1}
+        shape, stride = _view_by_block(record, stride[0] * kernel_stride, num_blocks, where)
+        block_dim, ratios = 0, {"manager_view_shape": 1}
     elif "bound_view" in record:  # written by `to_dict`: the view is by block, the token sizes are the bound view's
         ratios = {key: ratio for key, ratio in ratios.items() if key == "kernel_blocks_per_block"}
     elif block_dim is None and "manager_view_shape" in record:
@@ -120,13 +112,7 @@ def _layer(record: Any, where: str, num_blocks: int, storages: Mapping) -> tuple
             "block-count", where=where, block_dim=block_dim, shape=shape, size=shape[block_dim], num_blocks=num_blocks
         )
     found = shape[block_dim] // num_blocks
-    for source, ratio in ratios.items():
-        if ratio != found:
-            raise errors.GeometryError(
-                "kernel-blocks", where=where, kernel_blocks_per_block=found, stated_kernel_blocks_per_block=ratio,
-                source=source,
-                block_dim=block_dim, shape=shape, num_blocks=num_blocks,
-            )  # fmt: skip
+    _compare_ratios(found, ratios, shape, block_dim, num_blocks, where)
     itemsize = fields.integer(record, "itemsize", where, least=1)
     dtype = fields.text(record, "dtype", where, default="")
     if DTYPE_BYTES.get(dtype, itemsize) != itemsize:
@@ -154,10 +140,24 @@ def _layer(record: Any, where: str, num_blocks: int, storages: Mapping) -> tuple
         if key in record and view.page_bytes > fields.integer(record, key, where, least=0):
             raise errors.GeometryError(
                 "page-size", where=where, page_bytes=view.page_bytes, key=key, stated_bytes=record[key],
-                block_dim=block_dim,
-                shape=shape, num_blocks=num_blocks,
+                block_dim=block_dim, shape=shape, num_blocks=num_blocks,
             )  # fmt: skip
     return view, bool(ratios)
+
+
+def _view_by_block(
+    record: Mapping, block_stride: int, num_blocks: int, where: str
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The stated shape and stride of the view by block, whose first stride the bound view implies."""
+    shape = fields.sizes(record, "manager_view_shape", where, least=1)
+    stride = fields.sizes(record, "manager_view_stride", where, least=None)
+    _check_strides(shape, stride, where)
+    if stride[0] != block_stride and num_blocks > 1:
+        expected = f"a list that starts with {block_stride}, which is stride[0] x kernel_block_stride"
+        raise errors.GeometryError(
+            "wrong-type", where=where, key="manager_view_stride", value=[*stride], expected=expected
+        )
+    return shape, stride
 
 
 def _stated_ratios(record: Mapping, where: str) -> dict[str, int]:
@@ -195,13 +195,19 @@ def check_strided_kernel_blocks(
     >>> check_strided_kernel_blocks((5 * 328 + 2, 64, 132), 328, 6, {"kernel_blocks_per_block": 2}, "k")
     """
     found = shape[0] - (num_blocks - 1) * kernel_block_stride
-    ratios = ratios or {"kernel_block_stride, at the least,": min(max(found, 1), kernel_block_stride)}
+    if not ratios:  # then any number that fits between the starts of two blocks will do
+        ratios = {f"kernel_block_stride {kernel_block_stride}": min(max(found, 1), kernel_block_stride)}
+    _compare_ratios(found, ratios, shape, 0, num_blocks, where)
+
+
+def _compare_ratios(
+    found: int, ratios: Mapping[str, int], shape: Sequence[int], block_dim: int, num_blocks: int, where: str
+) -> None:
     for source, ratio in ratios.items():
         if ratio != found:
             raise errors.GeometryError(
                 "kernel-blocks", where=where, kernel_blocks_per_block=found, stated_kernel_blocks_per_block=ratio,
-                source=source,
-                block_dim=0, shape=tuple(shape), num_blocks=num_blocks,
+                source=source, block_dim=block_dim, shape=tuple(shape), num_blocks=num_blocks,
             )  # fmt: skip
 
 
