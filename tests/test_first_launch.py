@@ -9,7 +9,7 @@ from kvzero.audit.arena import Arena
 from kvzero.history import masked_grid, named, uniform_page
 from kvzero.plan.planner import plan_segments
 from kvzero.workbook import first_launch
-from kvzero.workbook.first_launch import KERNELS, class_of, compile_for_hopper, key_of, variant
+from kvzero.workbook.first_launch import KERNELS, compile_for_hopper, key_of
 from kvzero.workbook.toy import make_geometry
 from kvzero.zero.kernel import NO_FLOATS, jit_both, zero_tiles_compiled
 from kvzero.zero.zeroer import BlockZeroer
@@ -29,23 +29,21 @@ def test_the_three_classes_are_three_keys_and_two_machine_codes():
     assert len({code for _, code in found}) == 2
 
 
-@pytest.mark.parametrize("kernel", [OLD, FIXED])
-def test_the_key_tells_apart_what_the_rules_tell_apart(kernel):
-    calls = [(num_ids, shift) for num_ids in range(1, 65) for shift in (0, 1)]
-    keys = [str(key_of(kernel, arguments(*call))) for call in calls]
-    rules = [variant(kernel, num_ids, ids_aligned=not shift) for num_ids, shift in calls]
-    assert len(set(keys)) == len(set(rules)) == len(set(zip(keys, rules, strict=True)))
-
-
 def test_only_the_number_of_ids_changed_its_rule():
     old, fixed = (first_launch.argument_rules(kernel) for kernel in (OLD, FIXED))
     assert [name for name in old if old[name] != fixed[name]] == ["num_ids"]
     assert "type and class" not in first_launch.argument_rules(zero_tiles_compiled).values()
 
 
-def test_calls_of_1_to_64_ids_need_three_forms_or_one():
-    assert [len({variant(kernel, n) for n in range(1, 65)}) for kernel in (OLD, FIXED)] == [3, 1]
-    assert len({variant(FIXED, n, aligned) for n in range(1, 65) for aligned in (True, False)}) == 2
+@pytest.mark.parametrize(("kernel", "kinds"), [(OLD, 3), (FIXED, 1)])
+def test_numbers_and_addresses_have_kinds_and_a_key_for_each(kernel, kinds):
+    def kind(num_ids, shift):
+        number = 0 if kernel is FIXED else 1 if num_ids == 1 else 2 if num_ids % 16 else 3
+        return number, shift
+
+    calls = [(num_ids, shift) for num_ids in range(1, 65) for shift in (0, 1)]
+    pairs = {(str(key_of(kernel, arguments(*call))), kind(*call)) for call in calls}
+    assert len(pairs) == len({key for key, _ in pairs}) == len({kind for _, kind in pairs}) == 2 * kinds
 
 
 @pytest.mark.gpu
@@ -74,8 +72,3 @@ def test_an_old_warmup_wipes_block_0_and_ours_changes_nothing():
     assert arena.audit([]).ok
     masked_grid.write(masked_grid.plan(slab), arena.storages, [0])
     assert arena.audit([]).stomped_bytes == 149_504
-
-
-@pytest.mark.parametrize(("number", "expected"), [(1, "1"), (2, "other"), (16, "multiple of 16"), (24, "other")])
-def test_classes(number, expected):
-    assert class_of(number) == expected

@@ -1,6 +1,6 @@
 """The first launch: what makes a compiler start again.
 
-`variant` and `key_of` state Triton's rules for what a compiled kernel depends on; `compile_for_hopper` asks the
+`argument_rules` and `key_of` state Triton's rules for what a compiled kernel depends on; `compile_for_hopper` asks the
 installed compiler itself, which needs no GPU; `compilations` counts what it compiles while something runs.
 """
 
@@ -22,28 +22,18 @@ specialised, _ = jit_both(zero_uniform)
 plain_count, _ = jit_both(zero_uniform, do_not_specialize=["num_ids"])
 KERNELS = {"as of #35219": specialised, "as of #49903": plain_count}
 ALIGNMENT = 16
+MULTIPLE = f", multiple of {ALIGNMENT}"
 HOPPER = GPUTarget("cuda", 90, 32)
 
 
-def class_of(number: int) -> str:
-    """What Triton looks at in a plain integer argument: is it 1, a multiple of 16, or neither?
-
-    >>> [class_of(number) for number in (1, 2, 15, 16, 17, 32)]
-    ['1', 'other', 'other', 'multiple of 16', 'other', 'multiple of 16']
-    """
-    if number == 1:
-        return "1"
-    return "multiple of 16" if number % ALIGNMENT == 0 else "other"
-
-
 def argument_rules(kernel) -> dict[str, str]:
-    """What a compiled form of a kernel depends on, argument by argument, read off its decorated signature.
+    """What a compiled kernel depends on, argument by argument, read off its decorated signature.
 
     Args:
         kernel: a function under `triton.jit` (not interpreted).
 
     Returns:
-        Argument to "value" (a constant: each value is a form of its own), "type" (nothing but the type), or
+        Argument to "value" (a constant: each value has a kernel of its own), "type" (nothing but the type), or
         "type and class" (of a number: 1, multiple of 16, other; of a pointer: multiple of 16 or not).
     """
     rules = {}
@@ -55,31 +45,6 @@ def argument_rules(kernel) -> dict[str, str]:
         else:
             rules[param.name] = "type and class"
     return rules
-
-
-def variant(kernel, num_ids: int, ids_aligned: bool = True) -> tuple[str, str]:
-    """The compiled form that a launch with so many ids needs, by the rules of `argument_rules`.
-
-    Args:
-        kernel: one of `KERNELS`.
-        num_ids: ids of the call.
-        ids_aligned: whether the ids start at a multiple of 16 bytes; a slice from an odd place does not.
-
-    Returns:
-        (class of the number, alignment of the ids). The other arguments do not change while a model runs.
-
-    Example:
-        >>> variant(specialised, 1), variant(plain_count, 1)
-        (('1', 'aligned'), ('any', 'aligned'))
-    """
-    count = next(param for param in kernel.params if param.name == "num_ids")
-    return (
-        "any" if count.do_not_specialize else class_of(num_ids),
-        "aligned" if ids_aligned else "not aligned",
-    )
-
-
-MULTIPLE = f", multiple of {ALIGNMENT}"
 
 
 def key_of(kernel, arguments: Sequence) -> dict[str, object]:
