@@ -19,7 +19,6 @@ from kvzero.workbook.explorers import (
     layout_knob,
 )
 from kvzero.workbook.explorers.launch_size import two_page_geometry
-from kvzero.workbook.stale import stale_knob
 from kvzero.workbook.start import first_picture_knob
 from kvzero.workbook.toy import ToyOptionError, make_geometry
 from kvzero.zero.tiles import AMD, CUDA
@@ -113,7 +112,6 @@ def test_a_layout_is_judged_as_the_audit_judges_it(name, who):
     [
         layout_knob, launch_size_knob,
         lambda: first_picture_knob(layers=3, num_blocks=4, page_bytes=64, pad_bytes=8, block=1),
-        lambda: stale_knob({"e4m3fn": 0.005, "e2m1": 0.0}),
     ],
 )  # fmt: skip
 def test_every_step_draws_and_says_something_of_its_own(make):

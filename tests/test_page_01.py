@@ -43,3 +43,9 @@ def test_only_a_pool_that_runs_short_answers_wrongly_and_each_remedy_cures_it(pa
     assert serve(24, take=page["take_zeroed"]) == right
     for remedy in ("attend_cleared", "attend_existing"):
         assert serve(24, attend=page[remedy]) == right
+
+
+def test_the_symptom_runs_the_code_that_the_page_shows():
+    cells = {cell["id"]: "".join(cell["source"]) for cell in json.loads(PAGE.read_text())["cells"]}
+    shown = [line for name in ("code-attend", "code-serve") for line in cells[name].splitlines() if line]
+    assert [line for line in cells["symptom-server"].splitlines() if line] == shown
