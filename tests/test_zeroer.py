@@ -313,6 +313,18 @@ def test_a_call_is_split_where_a_launch_is_too_small(monkeypatch):
     assert_zeroed(geometry, memory, [0, 2, 5])
 
 
+def test_each_number_of_ids_arrives_as_arguments():
+    """Block 0 is what free arguments name: it would be zeroed for an id that is picked from the wrong one."""
+    geometry = slab(66, (5,), 7, 3)
+    memory = dirty(geometry)
+    zeroer = BlockZeroer(plan_segments(geometry), memory, interpret=True)
+    for num_ids in range(1, MOST_BY_VALUE + 1):
+        ids = np.random.default_rng(num_ids).permutation(65)[:num_ids] + 1
+        memory["slab"].copy_(dirty(geometry)["slab"])
+        zeroer.zero(ids.tolist())
+        assert_zeroed(geometry, memory, ids)
+
+
 def test_more_ids_than_arguments_hold_are_zeroed_in_parts():
     geometry = slab(150, (5,), 7, 3)
     memory = dirty(geometry)
