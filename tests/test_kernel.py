@@ -110,6 +110,28 @@ def test_ids_outside_the_pool_are_skipped_and_counted_in_the_kernel(ids_per_prog
     assert torch.equal(memory, want)
 
 
+@pytest.mark.parametrize("ids_per_program", [1, 2])
+def test_programs_that_go_strip_by_strip_write_every_tile_of_every_id(ids_per_program):
+    """Layers apart, each a strip of its own, of different numbers of tiles."""
+    spans, num_blocks = (40, 70, 16), 5
+    bases = [0, 5 * 40, 5 * 110]
+    memory = torch.full((5 * 126,), 7, dtype=torch.uint8)
+    segments = [Segment(0, base, span, span) for base, span in zip(bases, spans, strict=True)]
+    plan = SimpleNamespace(segments=segments, num_blocks=num_blocks)
+    table = torch.from_numpy(tile_table(plan, np.full(3, memory.data_ptr(), dtype=np.uint64), step_bytes=16))
+    ids = torch.tensor([4, 0, 3], dtype=torch.int32)
+    skipped = torch.zeros(1, dtype=torch.int64)
+    zero_tiles_interpreted[(len(table) * -(-len(ids) // ids_per_program),)](
+        table, ids, skipped, len(ids), num_blocks, 1, 0, 1,
+        *[0] * VALUES, TILE_BYTES=32, STEP_BYTES=16, STORE_WIDTH=1, IDS_PER_PROGRAM=ids_per_program, BY_VALUE=False,
+    )  # fmt: skip
+    want = torch.full_like(memory, 7)
+    for block in ids.tolist():
+        for segment in segments:
+            want[segment.start_bytes(block) : segment.start_bytes(block) + segment.span_bytes] = 0
+    assert torch.equal(memory, want) and int(skipped[0]) == 0
+
+
 def test_an_interpreted_kernel_runs_on_cpu_tensors():
     _, interpreted = jit_both(_add_one)
     numbers = torch.zeros(8, dtype=torch.int32)

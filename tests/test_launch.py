@@ -23,6 +23,7 @@ from kvzero.zero.tiles import (
     TAIL,
     DeviceLimits,
     Tiling,
+    grid_for,
     launch_for,
     step_for,
     strips,
@@ -175,3 +176,9 @@ def test_cuts_lie_on_lines_only_if_every_page_does():
     assert step_for(on_lines, 4096, addresses=64) == 3968 and step_for(on_lines, 4096, addresses=256) == 4096
     assert step_for(off_lines, 32) == 32 and step_for(apart(4, [8_200]), 32) == 16
     assert step_for(apart(1, [128]), 4096) == 4096
+
+
+def test_a_grid_has_no_more_rows_than_a_device_takes():
+    assert grid_for(3, 65_535, 1, nbytes=0) == ((3, 65_535, 1), 0)
+    assert grid_for(3, 65_536, 1, nbytes=0) == ((196_608, 1, 1), 1)
+    assert grid_for(3, 65_535 * 4 + 1, 4, nbytes=0) == ((196_608, 1, 1), 1)

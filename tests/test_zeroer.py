@@ -325,6 +325,13 @@ def test_each_number_of_ids_arrives_as_arguments():
         assert_zeroed(geometry, memory, ids)
 
 
+def test_ids_beyond_16_bits_arrive_as_arguments():
+    geometry = slab(70_000, (5,), 7, 3)
+    memory = dirty(geometry)
+    BlockZeroer(plan_segments(geometry), memory, interpret=True).zero([69_999, 3, 65_536])
+    assert_zeroed(geometry, memory, [69_999, 3, 65_536])
+
+
 def test_more_ids_than_arguments_hold_are_zeroed_in_parts():
     geometry = slab(150, (5,), 7, 3)
     memory = dirty(geometry)
