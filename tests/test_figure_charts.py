@@ -24,7 +24,7 @@ from kvzero.workbook.figures import (
     sweep,
     timeline,
 )
-from kvzero.workbook.figures.charts import SERIES, stairs
+from kvzero.workbook.figures.charts import SERIES
 from kvzero.workbook.figures.style import OWNERS
 from kvzero.workbook.toy import make_geometry
 
@@ -51,8 +51,7 @@ def test_whole_values_have_whole_ticks_and_steps_do_not_slope():
     for (x0, y0), (x1, y1) in (pair for line in lines_of(figure) for pair in zip(line, line[1:], strict=False)):
         assert x0 == x1 or y0 == y1
     slopes = sweep([("a", [(0, 0.5), (1, 1)])], "…", x_label="x", y_label="y").words
-    assert "0.5" in slopes, "values that are not whole keep their fractions"
-    assert stairs([(5, 2)]) == [(4.5, 2), (5.5, 2)]
+    assert [word for word in slopes if "." in word], "values that are not whole keep their fractions"
 
 
 def test_a_late_label_lies_inside_the_axis_and_beside_the_line():
@@ -63,15 +62,15 @@ def test_a_late_label_lies_inside_the_axis_and_beside_the_line():
 
 
 def lines_of(figure) -> list[list[tuple[float, float]]]:
-    """The lines of a figure, as points."""
-    paths = re.findall(r'<path fill="none"[^>]* d="([^"]*)"', figure.svg(""))
-    each = [line.split("L") for path in paths for line in path.split("M")[1:] if "h0" not in line]
-    return [[tuple(map(float, point.split())) for point in line] for line in each]
+    """The lines of a chart that Matplotlib drew, as points."""
+    paths = re.findall(r'<path d="([^"]*)"[^>]*style="fill: none; stroke: #4', figure.svg(""))
+    each = [re.findall(r"[ML] ([\d.]+) ([\d.]+)", path) for path in paths]
+    return [[(float(x), float(y)) for x, y in points] for points in each]
 
 
 def dots_of(figure) -> int:
-    """How many dots a figure has."""
-    return figure.svg("").count("h0")
+    """How many points of the lines are marked; ticks are drawn with the same element, in ink of their own."""
+    return len(re.findall(r"<use [^>]*style=\"fill: #4", figure.svg("")))
 
 
 def test_timeline_and_sweep_hold_their_words():

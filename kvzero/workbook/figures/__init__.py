@@ -6,8 +6,9 @@ show(bars(values, sentence, log=True), sentence)   # any other figure
 
 from .atlas import Cell, Fold
 from .bands import Band, Run, page_runs
-from .charts import Limit, bars, sweep
+from .charts import Limit, bars
 from .history import EVENTS, KINDS, Step, history_text, history_timeline
+from .lines import sweep
 from .map_data import MemoryMapData, memory_map_data
 from .map_text import map_text
 from .memory_map import draw_memory_map, memory_map

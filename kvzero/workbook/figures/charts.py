@@ -1,4 +1,4 @@
-"""Bars with limit lines, and sweeps with the point where they flip."""
+"""Bars with limit lines, and what all charts share."""
 
 from __future__ import annotations
 
@@ -35,7 +35,6 @@ SERIES = (
     Sign("", "", INK, "----", "#8a8a8a", PAPER),
 )
 DASHES = ("-", "--", ":", "-.")
-MARKED = 20  # a line of up to so many points shows them
 UNDER = -15  # grid lines lie under the bars
 
 
@@ -127,103 +126,6 @@ def bars(
 def _power(power: int) -> str:
     names = {0: "1", 3: "thousand", 6: "million", 9: "billion", 12: "trillion"}
     return names.get(power) or "10" + str(power).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
-
-
-def sweep(
-    series: Sequence[tuple[str, Sequence[tuple[float, float]]]],
-    sentence: str,
-    *,
-    x_label: str,
-    y_label: str,
-    flips: Sequence[Limit] = (),
-    here: float | None = None,
-    steps: bool = False,
-) -> Figure:
-    """Draw one or more lines over a knob, with the points where they flip, and where the knob stands.
-
-    Args:
-        series: (name, points) with points (x, y) in order of x.
-        sentence: what to see, on top.
-        x_label, y_label: what the axes hold, with units.
-        flips: vertical lines at which safe becomes unsafe, with what they are.
-        here: where the knob stands.
-        steps: the knob has no places between the points: each is a dot and holds halfway to its neighbours,
-            so that nothing slopes.
-
-    Returns:
-        A figure 9 inches wide. An axis whose values are whole has whole numbers on it; one that starts near 0
-        starts at 0. Up to 20 points of a line are marked, so that they can be told from what lies between them.
-    """
-    title = title_lines(sentence, WIDTH_INCHES - 0.3)
-    top = 0.5 + 0.19 * len(title) + 0.2 * len(flips)
-    height = 2.1
-    sheet = Sheet(top + height + 0.5 + 0.22 * (ceil(len(series) / 2) if len(series) > 1 else 0))
-    sheet.title(title)
-    xs = [x for _, points in series for x, _ in points] + [flip.value for flip in flips]
-    ys = [y for _, points in series for _, y in points]
-    x_low, x_high, y_high = min(xs), max(xs), max([*ys, 1])
-    whole_x, whole_y = (all(value == int(value) for value in values) for values in (xs, ys))
-    lines = [(name, stairs(points) if steps else points) for name, points in series]
-    if steps:
-        every = [x for _, points in lines for x, _ in points]
-        x_low, x_high = min([x_low, *every]), max([x_high, *every])
-    if 0 < x_low <= x_high / 7:
-        x_low = 0
-    left, right = 0.35 + text_width(number_text(y_high)), WIDTH_INCHES - 0.35
-
-    def place(x: float, y: float) -> tuple[float, float]:
-        return left + (x - x_low) / (x_high - x_low or 1) * (right - left), top + height - y / y_high * height * 0.94
-
-    for tick in ticks(0, y_high, 4, whole_y):
-        y = place(x_low, tick)[1]
-        sheet.stroke([(left, y), (right, y)], "#e3e3e3", 0.8, over=UNDER)
-        sheet.text(left - 0.08, y, number_text(tick), colour=SOFT, align="right")
-    for tick in ticks(x_low, x_high, 6, whole_x):
-        x = place(tick, 0)[0]
-        sheet.stroke([(x, top + height), (x, top + height + 0.05)], SOFT, 0.8)
-        sheet.text(x, top + height + 0.14, number_text(tick), colour=SOFT, align="center")
-    sheet.stroke([(left, top + height), (right, top + height)], SOFT, 1)
-    sheet.text(0.15, top - 0.2 * len(flips) - 0.14, y_label, colour=SOFT)
-    sheet.text((left + right) / 2, top + height + 0.33, x_label, colour=SOFT, align="center")
-    for index, flip in enumerate(flips):
-        x, y = place(flip.value, 0)[0], top - 0.2 * (len(flips) - index) + 0.06
-        sheet.stroke([(x, y + 0.02), (x, top + height)], INK, 1.4, "--", over=2)
-        words = f"{flip.name}: {number_text(flip.value)}"
-        fits = x + 0.08 + text_width(words) < WIDTH_INCHES
-        sheet.text(x + (0.06 if fits else -0.06), y, words, align="left" if fits else "right")
-    for index, (name, points) in enumerate(lines):
-        colour, dash = series_sign(name, index).fill, DASHES[index % 4]
-        sheet.stroke([place(*point) for point in points], colour, 2.4, dash, over=4)
-        own = series[index][1]
-        upright = len({x for x, _ in own}) < len(own)  # a staircase of corners has no points to mark
-        for point in own if steps or (len(own) <= MARKED and not upright) else ():
-            sheet.dot(*place(*point), colour)
-        if len(series) == 1:
-            continue
-        y = top + height + 0.58 + 0.22 * (index // 2)
-        x = 0.15 + index % 2 * WIDTH_INCHES / 2
-        sheet.stroke([(x, y), (x + 0.45, y)], colour, 2.4, dash, over=4)
-        sheet.text(x + 0.55, y, name)
-    if here is not None:
-        x = place(here, 0)[0]
-        sheet.stroke([(x, top), (x, top + height)], INK, 1.0, over=5)
-        sheet.stroke(
-            [(x - 0.07, top + height + 0.09), (x, top + height), (x + 0.07, top + height + 0.09)], INK, 2.2, over=6
-        )
-    return sheet.finish()
-
-
-def stairs(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Points in order of x as the corners of a staircase: each holds from halfway before it to halfway after it.
-
-    >>> stairs([(16, 0), (17, 1)])
-    [(15.5, 0), (16.5, 0), (16.5, 1), (17.5, 1)]
-    """
-    xs = [x for x, _ in points]
-    middles = [(a + b) / 2 for a, b in zip(xs, xs[1:], strict=False)]
-    first, last = (middles[0] - xs[0], xs[-1] - middles[-1]) if middles else (0.5, 0.5)
-    edges = [xs[0] - first, *middles, xs[-1] + last]
-    return [(edge, y) for (_, y), left, right in zip(points, edges, edges[1:], strict=False) for edge in (left, right)]
 
 
 def ticks(low: float, high: float, most: int, whole: bool = False) -> list[float]:
