@@ -282,8 +282,8 @@ def as_html(report, pictures: Sequence[tuple[Finding, str]] = ()) -> str:
         audit = finding.audit
         who = "the engine's own plan" if finding.planner == ENGINE else finding.planner
         text = f"<details><summary>The same as text</summary><pre>{html.escape(audit.text_map())}</pre></details>"
-        said = html.escape(audit.sentence())
-        parts.insert(place, f"<h2>What {who} does to memory</h2><p>{said}</p><figure>{picture}</figure>{text}")
+        seen = f"<figure>{picture}</figure>" if picture else f"<p>{html.escape(audit.sentence())}</p>"
+        parts.insert(place, f"<h2>What {who} does to memory</h2>{seen}{text}")
     return PAGE.format(
         title=html.escape(f"Triage of {report.geometry.name}"),
         conclusion=_linked(conclusion(report)),
@@ -302,4 +302,6 @@ def _list(title: str, items: list[tuple[str, list[str]]]) -> str:
 
 
 def _linked(text: str) -> str:
-    return CHANGE.sub(r'<a href="https://github.com/vllm-project/vllm/pull/\1">#\1</a>', html.escape(text))
+    """Text as HTML, with links to changes, and code where Markdown has it."""
+    text = re.sub("`([^`]+)`", r"<code>\1</code>", html.escape(text))
+    return CHANGE.sub(r'<a href="https://github.com/vllm-project/vllm/pull/\1">#\1</a>', text)
