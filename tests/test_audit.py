@@ -95,6 +95,14 @@ def test_a_layer_that_is_not_to_be_zeroed_is_live_in_the_same_block():
     assert audit.by_layer["g2.huge"] == {"missed_bytes": 0, "stomped_bytes": 1}
 
 
+def test_a_missed_byte_is_owned_by_a_layer_that_was_to_be_zeroed():
+    geometry = named.geometry("overlaid")
+    for group in (1, 2):
+        wanted = [view.name for view in geometry.select(groups=[group])]
+        owners = Arena(geometry).audit([2], groups=[group]).first["owners"]
+        assert owners and all(layer in wanted and block == 2 for layer, block in owners)
+
+
 def test_the_worst_kind_is_named_first():
     arena = Arena(named.geometry(SLAB))
     arena.storages["slab"][99 * 149_760 :] = 0  # block 99 with its pad, for a call that was about block 98

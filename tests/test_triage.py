@@ -413,5 +413,5 @@ def test_a_transfer_table_is_not_told_to_swap_in_a_zeroer(command):
 def test_a_segment_in_an_empty_storage_is_judged_and_drawn(tmp_path, command):
     status, out, _ = command(str(FIELD / "empty_storage.json"), "--html", "r.html")
     assert status == 1 and "writes 64 bytes past the end" in out and "leaves 64 of 64 bytes dirty" in out
-    assert "past the end of storage spare" in (tmp_path / "r.html").read_text()
+    assert "64 bytes past the end of storage spare" in (tmp_path / "r.html").read_text()
     assert main(["audit", str(FIELD / "empty_storage.json"), "--planner", "engine"]) == 1
