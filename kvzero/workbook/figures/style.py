@@ -109,7 +109,7 @@ _REGULAR, _BOLD = (
         "43 72 71 34 34 66 34 104 71 69 72 72 49 60 48 71 65 92 64 65 58 71 37 71 84 ",
     )
 )
-_NARROW, _WIDE = "\u00a0·‘’⁰¹²³°", "…—"
+_NARROW, _USUAL, _WIDE = "\u00a0·‘’⁰¹²³°", "µ€é", "…—"
 
 
 def text_width(text: str, points: float = SMALL_POINTS, bold: bool = False) -> float:
@@ -120,7 +120,7 @@ def text_width(text: str, points: float = SMALL_POINTS, bold: bool = False) -> f
         if " " <= letter <= "~":
             hundredths += widths[ord(letter) - 32]
         else:
-            hundredths += 36 if letter in _NARROW else 100 if letter in _WIDE else 84
+            hundredths += 36 if letter in _NARROW else 64 if letter in _USUAL else 100 if letter in _WIDE else 84
     return hundredths * points / 7200
 
 
