@@ -9,7 +9,6 @@ from kvzero.audit.audit import audit_plan
 from kvzero.history import planner
 from kvzero.plan.planner import plan_segments
 from kvzero.workbook.explorers import layout_data, layout_knob
-from kvzero.workbook.start import first_picture_knob
 from kvzero.workbook.toy import ToyOptionError, make_geometry
 
 # ---- layouts ----
@@ -37,15 +36,8 @@ def test_a_layout_is_judged_as_the_audit_judges_it(name, who):
 # ---- the knobs ----
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        layout_knob,
-        lambda: first_picture_knob(layers=3, num_blocks=4, page_bytes=64, pad_bytes=8, block=1),
-    ],
-)  # fmt: skip
-def test_every_step_draws_and_says_something_of_its_own(make):
-    turned = make()
+def test_every_step_draws_and_says_something_of_its_own():
+    turned = layout_knob()
     said = []
     for state in turned.steps.values():
         turned.set(**state)
