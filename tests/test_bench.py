@@ -111,7 +111,7 @@ def a_run() -> dict:
         "tiles": {"rows": [{"wrong_bytes": 0}]},
         "host": [
             {"pool": "1 storage", "num_ids": num_ids, "list_of_fresh": of_fresh, "wrong_bytes": 0}
-            for num_ids, of_fresh in ((1_024, 0.39), (8, 0.3))
+            for num_ids, of_fresh in ((1_024, 0.32), (8, 0.3))
         ],
         "warmup": {"warm_cache_seconds": 0.4, "cold_cache_seconds": 1.4, "wrote_bytes": 0},
     }
@@ -122,7 +122,7 @@ def missed(report: dict) -> list[str]:
 
 
 def test_a_run_in_which_everything_holds():
-    assert missed(a_run()) == [] and len(targets(a_run())) == 10
+    assert missed(a_run()) == [] and len(targets(a_run())) == 9
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_a_run_in_which_everything_holds():
         ("small", {"wrong_bytes": 1}, "bytes not as they should be, over every configuration"),
         ("small", {"of_memset": {"median": 0.8}}, "small calls from 8 MB on, of the driver's memset: 8 ids, a"),
         ("host", {"wrong_bytes": 1}, "bytes not as they should be, over every configuration"),
-        ("host", {"list_of_fresh": 0.41}, "host time, of the fresh pinned way: 1,024 ids, 1 storage"),
+        ("host", {"list_of_fresh": 0.34}, "host time, of the fresh pinned way: 1,024 ids, 1 storage"),
         ("host", {"list_of_fresh": 0.34, "num_ids": 64}, "host time, of the fresh pinned way: 64 ids, 1 storage"),
         ("warmup", {"warm_cache_seconds": 1.1}, "warm-up of a new process, seconds: cache filled"),
         ("warmup", {"cold_cache_seconds": 2.1}, "warm-up of a new process, seconds: cache empty"),
