@@ -433,6 +433,16 @@ def test_the_text_map_says_what_happened_in_words_glyphs_and_brackets():
     assert audit.text_map() == str(audit)
 
 
+@pytest.mark.parametrize("cell", [0, 13, 47])
+def test_the_first_offender_is_bracketed_in_its_cell(cell):
+    geometry = named.geometry(SLAB)
+    arena = zeroed(Arena(geometry), [98])
+    offset = 98 * 149_760 + cell * 3_120 + 2_000  # a cell is 1/48 of 149,760 bytes
+    arena.storages["slab"][offset] = 77
+    (row,) = [line for line in arena.audit([98]).text_map(columns=48).splitlines() if line.startswith("     *98")]
+    assert row[9 + 2 * cell] == "[" and row[11 + 2 * cell] == "]"
+
+
 def test_the_text_map_shows_what_lies_past_the_end():
     geometry = named.geometry(SLAB)
     audit = audit_plan(planner("uniform-page").plan(geometry), geometry, [99])
