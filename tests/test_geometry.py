@@ -351,7 +351,7 @@ def test_tensors_on_two_devices_are_never_mixed():
 @pytest.mark.parametrize(
     ("shape", "stride"),
     [([4, 2**62], [100, 0]), ([4, 2], [100, 0]), ([4, 16], [0, 1]), ([4, 8, 8], [10, 1, 1]), ([4] * 90, [1] * 90),
-     ([8, 12], [10, 1])],
+     ([8, 12], [10, 1]), ([4, 2, 8], [100, 0, 3])],
 )  # fmt: skip
 def test_elements_that_share_bytes_are_refused(shape, stride):
     data = changed(["layers", 0, "shape"], shape) | {"storages": [{"id": "a", "nbytes": 2**40}]}
@@ -360,6 +360,12 @@ def test_elements_that_share_bytes_are_refused(shape, stride):
     with raises_rule("repeated-elements") as caught:
         CacheGeometry.from_dict(data)
     assert (caught.value.shape, caught.value.stride) == (tuple(shape), tuple(stride))
+
+
+def test_the_stride_of_a_size_1_dimension_may_be_negative_and_a_storage_as_large_as_the_limit():
+    data = changed(["layers", 0, "shape"], [4, 1, 16])
+    data["layers"][0]["stride"], data["storages"][0]["nbytes"] = [100, -7, 1], 2**48
+    assert plan_segments(CacheGeometry.from_dict(data)).bytes_per_block == 32
 
 
 def test_the_stride_of_a_lone_block_may_be_any_number():

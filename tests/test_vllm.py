@@ -64,6 +64,7 @@ def test_capture_describes_every_view(worker):
         "alone": (2, 8192, True),
     }
     assert geometry.layer("indexer").block_stride_bytes == 18 * 8 * 132
+    assert geometry.layer("indexer").extra["kernel_block_size"] == 32
     assert geometry.layer("attn.0").spec_kind == "full_attention"
     assert geometry.layer("indexer").spec_kind == "mla_attention"
     assert len(geometry.storages) == 2
