@@ -118,6 +118,35 @@ TRAPS = {
         {"sources": ["import atexit, os\natexit.register(os._exit, 0)\natexit.register(lambda: 1 / 0)"]},
         ["in a finalizer or at exit: ZeroDivisionError"],
     ),
+    "leaves_early": (
+        {"sources": ["import atexit, os\natexit.register(os._exit, 0);"]},
+        ["after the last cell the kernel left before its exit handlers had run (os._exit)"],
+    ),
+    "held_to_the_end": (
+        {
+            "sources": [
+                'async def fail(): raise ValueError("in a task that is kept")\nimport asyncio\n'
+                "task = asyncio.create_task(fail())",
+                'class Item:\n    def __del__(self): raise ValueError("in a finalizer at the end")\nitem = Item()',
+                "def uses(name): assert item\nimport atexit\natexit.register(uses, 1);",
+                'import threading, time\ndef late(): time.sleep(0.5); raise ValueError("in a late thread")\n'
+                "threading.Thread(target=late).start()",
+                "open('../above.txt', 'w').close(); open('beside.txt', 'w').close(); open('gone.txt', 'w').close()",
+                "import os\nos.remove('gone.txt')",
+            ]
+        },
+        [
+            "ValueError: in a task that is kept",
+            "ValueError: in a finalizer at the end",
+            "ValueError: in a late thread",
+            "above.txt written",
+            "beside.txt written",
+        ],
+    ),
+    "does_not_end": (
+        {"sources": ["import threading, time\nthreading.Thread(None, time.sleep, 'sleeper', (60,)).start()"]},
+        ["after the last cell the kernel did not end: sleeper still ran"],
+    ),
     "segfault_at_exit": (
         {"sources": ["import atexit, os\natexit.register(os.kill, os.getpid(), 11)"]},
         ["after the last cell the kernel exited with -11"],
@@ -161,6 +190,7 @@ def test_trap(rulings, name):
     expected = TRAPS[name][1]
     assert [text for text in expected if not any(text in problem for problem in problems)] == [], problems
     assert bool(problems) is bool(expected), problems
+    assert not any("gone.txt" in problem or "AssertionError" in problem for problem in problems)
 
 
 def test_unknown_parameter(tmp_path):

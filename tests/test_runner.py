@@ -65,16 +65,25 @@ def test_a_notebook_that_cannot_be_judged_does_not_lose_the_others(tmp_path, cap
 
 
 @pytest.mark.notebook
-def test_a_file_left_behind_fails_the_run_and_blames_no_notebook(tmp_path, capfd):
-    """Both run at a time, in one folder: who left the file cannot be told."""
+def test_a_file_left_behind_fails_the_notebook_that_wrote_it(tmp_path, capfd):
+    """Both run at a time, in one folder."""
     clean = write_notebook(tmp_path / "clean.ipynb", ["import time\ntime.sleep(1)"])
     litter = write_notebook(tmp_path / "litter.ipynb", ["open('left.txt', 'w').close()"])
     out = tmp_path / "out"
     assert main(["run", str(clean), str(litter), "--device", "cpu", "-o", str(out)]) == 1
     text = capfd.readouterr().out
-    assert "2 of 2 notebooks proven" in text
-    assert text.count("FAILED") == 1 and f"FAILED  {tmp_path / 'left.txt'} was left behind" in text
-    assert main(["run", str(litter), "--device", "cpu", "-o", str(out)]) == 0, "it was there before"
+    assert f"problem  it left {tmp_path / 'left.txt'} written" in text and "proven  clean" in text
+    assert "\n1 of 2 notebooks proven, 2 of 2 claims proven, FAILED: 1 file(s) left behind\n" in text
+
+
+@pytest.mark.notebook
+def test_a_file_left_behind_by_a_child_process_fails_the_run(tmp_path, capfd):
+    child = "import subprocess\nsubprocess.run(['touch', 'left.txt'], check=True);"
+    litter = write_notebook(tmp_path / "litter.ipynb", [child])
+    assert main(["run", str(litter), "--device", "cpu", "-o", str(tmp_path / "out")]) == 1
+    text = capfd.readouterr().out
+    assert f"\nFAILED  {tmp_path / 'left.txt'} was left behind by one of the notebooks; delete it\n" in text
+    assert text.endswith("\n1 of 1 notebooks proven, 1 of 1 claims proven, FAILED: 1 file(s) left behind\n")
 
 
 @pytest.mark.notebook

@@ -93,9 +93,7 @@ def run(args: argparse.Namespace) -> int:
             if not result.proven:
                 print(runner.failure_text(result), flush=True)
     left = sorted(runner.files_beside(notebooks) - before)
-    print(f"\n{runner.table(results)}")
-    for path in left:
-        print(f"FAILED  {path} was left behind by one of the notebooks; delete it and run each alone to see by which")
+    print(f"\n{runner.table(results, left)}")
     if args.html:
         index = site.build(results, args.out / "site")
         print(f"site: {index}")

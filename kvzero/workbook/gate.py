@@ -68,6 +68,8 @@ class Execution:
         errors: what the kernel reported besides its outputs.
         kernel_exit: the kernel's exit status; None if it never started, or if its client ended it (on a busy machine
             the client does not wait for the end).
+        finished: whether the kernel's exit handlers have all run.
+        threads: the threads that the kernel still had to wait for when it was asked to end.
         left: what the run left behind, a sentence each.
     """
 
@@ -79,6 +81,8 @@ class Execution:
     parameters: Mapping[str, object] = field(default_factory=dict)
     errors: Sequence[str] = ()
     kernel_exit: int | None = 0
+    finished: bool = True
+    threads: Sequence[str] = ()
     left: Sequence[str] = ()
 
 
@@ -127,6 +131,10 @@ def _rule(execution: Execution) -> Ruling:
     if execution.exit_code == 0:
         if execution.kernel_exit:
             found.append(f"after the last cell the kernel exited with {execution.kernel_exit}")
+        elif execution.kernel_exit == 0 and not execution.finished:
+            found.append("after the last cell the kernel left before its exit handlers had run (os._exit)")
+        elif execution.kernel_exit is None and execution.threads and not execution.finished:
+            found.append(f"after the last cell the kernel did not end: {', '.join(execution.threads)} still ran")
         found += [f"papermill wrote to stderr: {printable(line)}" for line in _unexpected(execution.stderr)]
     ruling = _read_verdict(execution, notebook)
     found += ruling.problems

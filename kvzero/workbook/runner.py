@@ -1,7 +1,7 @@
 """Runs notebooks through papermill and lets the gate judge each one.
 
-Each notebook runs in a papermill process of its own, with a kernel of this interpreter whose errors and end are
-watched (``watch``), in a session that is ended as a whole.
+Each notebook runs in a papermill process of its own (``session``), with a kernel of this interpreter whose errors and
+end are watched (``watch``).
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import ast
 import json
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -27,9 +26,9 @@ import nbformat
 from kvzero.device import pick_device
 from kvzero.errors import CommandError
 from kvzero.outputs import check_outputs
-from kvzero.workbook import watch
 from kvzero.workbook.canonical import declared_parameters
 from kvzero.workbook.gate import Execution, Ruling, budget_seconds, rule, text_outputs
+from kvzero.workbook.session import NOT_OURS, Session
 
 # What takes twice its budget hangs. It is stopped and, once, started again: nbclient can miss the reply to a cell
 # that shows an Output widget and then waits for ever (its issue 312). A second hang is the notebook's own.
@@ -224,100 +223,22 @@ def run_notebook(
         executed_path.unlink(missing_ok=True)
         start = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="kvzero-run-", ignore_cleanup_errors=True) as folder:
-            session = _Session(Path(folder))
+            session = Session(Path(folder))
             limit = HANG_BUDGETS * budget_seconds(_read(notebook))
             exit_code, stderr = session.papermill(notebook, executed_path, parameters, limit, stop)
             seconds = time.monotonic() - start
             left = [f"a process that it started was left: {name}" for name in session.end()]
-            errors, kernel_exit = session.reports()
+            reports = session.reports()
+            left += [f"it left {path} written" for path in reports.pop("written")]
     if notebook.read_bytes() != source:
         left.append("the notebook's own file was changed while it ran")
     executed = _read(executed_path)
     if executed is None:
         executed_path.unlink(missing_ok=True)  # torn where papermill was stopped
-    ruling = rule(Execution(notebook.stem, executed, exit_code, stderr, seconds, parameters, errors, kernel_exit, left))
+    execution = Execution(notebook.stem, executed, exit_code, stderr, seconds, parameters, left=left, **reports)
+    ruling = rule(execution)
     log = "" if ruling.proven or executed is None else text_outputs(executed)
     return Result(notebook, executed_path, seconds, ruling, log, attempts)
-
-
-class _Session:
-    """Everything of one run: its folders, its environment, its processes.
-
-    Args:
-        folder: an empty folder of its own.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._watched = folder / "watch.jsonl"
-        kernel = folder / "jupyter" / "kernels" / "kvzero"
-        startup = folder / "ipython" / "profile_default" / "startup"
-        for each in (kernel, startup, folder / "runtime"):
-            each.mkdir(parents=True)
-        command = [sys.executable, watch.__file__, "{connection_file}"]
-        spec = {"argv": command, "display_name": "Python 3", "language": "python"}
-        (kernel / "kernel.json").write_text(json.dumps(spec), encoding="utf-8")
-        (startup / "00-watch.py").write_text(
-            f"import runpy; runpy.run_path({watch.__file__!r})['install']()\n", encoding="utf-8"
-        )
-        # The package's parent comes first, so that notebooks import this very kvzero, installed or not; the current
-        # folder does not count, so that no file there passes for a module.
-        root = str(Path(__file__).parents[2])
-        search = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-        self._environment = {
-            **os.environ, watch.VARIABLE: str(self._watched), "PYTHONPATH": search, "PYTHONSAFEPATH": "1",
-            "JUPYTER_PATH": str(folder / "jupyter"), "JUPYTER_RUNTIME_DIR": str(folder / "runtime"),
-            "IPYTHONDIR": str(folder / "ipython"),
-        }  # fmt: skip
-        if not os.access(Path.home(), os.W_OK):
-            self._environment |= {"HOME": str(folder), "MPLCONFIGDIR": str(folder)}
-
-    def papermill(
-        self, notebook: Path, executed: Path, parameters: Mapping[str, object], limit: float, stop: threading.Event
-    ) -> tuple[int | None, str]:
-        """Exit status and stderr of papermill; the status is None if it was stopped."""
-        # Papermill takes a path for a format string.
-        paths = [str(path.resolve()).replace("{", "{{").replace("}", "}}") for path in (notebook, executed)]
-        command = [sys.executable, "-m", "papermill", *paths, "--parameters_yaml", json.dumps(dict(parameters))]
-        command += ["--kernel", "kvzero", "--language", "python", "--cwd", str(notebook.parent)]
-        command += ["--no-progress-bar", "--log-level", "WARNING"]
-        with tempfile.TemporaryFile() as stderr:
-            process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr, env=self._environment,
-                start_new_session=True,
-            )  # fmt: skip
-            end = time.monotonic() + limit
-            while process.poll() is None and time.monotonic() < end and not stop.is_set():
-                try:
-                    process.wait(0.2)
-                except subprocess.TimeoutExpired:
-                    continue
-            if process.poll() is None:
-                self.end()
-                process.wait()
-                return None, ""
-            stderr.seek(0)
-            return process.returncode, stderr.read().decode(errors="replace")
-
-    def end(self) -> list[str]:
-        """Kill what is left of the run's processes, which carry the watch file in their environment; their names."""
-        marker, names = f"{watch.VARIABLE}={self._watched}".encode(), []
-        for entry in Path("/proc").glob("[0-9]*"):
-            try:
-                if marker in (entry / "environ").read_bytes().split(b"\0"):
-                    names.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")[:100])
-                    os.kill(int(entry.name), signal.SIGKILL)
-            except OSError:  # it has ended meanwhile, or belongs to somebody else
-                continue
-        return [name for name in names if name.strip()]
-
-    def reports(self) -> tuple[list[str], int | None]:
-        """The errors that the kernel reported, and its exit status, None if it was killed."""
-        try:
-            records = [json.loads(line) for line in self._watched.read_text(encoding="utf-8").splitlines()]
-        except FileNotFoundError:
-            return [], None
-        exits = [record["exit"] for record in records if "exit" in record]
-        return [record["error"] for record in records if "error" in record], exits[-1] if exits else None
 
 
 def _read(notebook: Path) -> dict | None:
@@ -329,15 +250,14 @@ def _read(notebook: Path) -> dict | None:
 
 
 def files_beside(notebooks: Sequence[Path]) -> set[Path]:
-    """What lies in the notebooks' folders and in those above, but for hidden files and what Python leaves there.
+    """What lies in the notebooks' folders, but for what Jupyter and Python leave there themselves.
 
     A notebook leaves nothing behind: taken before a run and after it, the two are equal. They are taken once for all
-    notebooks, since of two that run side by side in one folder nobody can tell which one left a file.
+    notebooks: what a kernel wrote itself is known (see ``watch``), but of what its child processes wrote nobody can
+    tell which notebook left it.
     """
     folders = {path.resolve().parent for path in notebooks}
-    folders |= {folder.parent for folder in folders}
-    found = {path for folder in folders for path in folder.iterdir()}
-    return {path for path in found if path.name != "__pycache__" and not path.name.startswith(".")}
+    return {path for folder in folders for path in folder.iterdir() if path.name not in NOT_OURS}
 
 
 def progress_line(result: Result, number: int, total: int) -> str:
@@ -357,11 +277,12 @@ def failure_text(result: Result) -> str:
     return f"{problems}\n{result.log}".rstrip()
 
 
-def table(results: Sequence[Result]) -> str:
+def table(results: Sequence[Result], left: Sequence[Path] = ()) -> str:
     """The claims of every notebook, one line each, and the counts at the end.
 
     Args:
         results: in the order in which they are to be shown.
+        left: files that were left beside the notebooks.
 
     Returns:
         Text without colours; "proven" and "FAILED" carry the meaning.
@@ -378,5 +299,8 @@ def table(results: Sequence[Result]) -> str:
     notebooks = sum(result.proven for result in results)
     claims = [claim for result in results for claim in result.ruling.claims]
     proven = sum(claim.passed for claim in claims)
-    lines += ["", f"{notebooks} of {len(results)} notebooks proven, {proven} of {len(claims)} claims proven"]
+    lines.append("")
+    lines += [f"FAILED  {path} was left behind by one of the notebooks; delete it" for path in left]
+    files = f", FAILED: {len(left)} file(s) left behind" if left else ""
+    lines.append(f"{notebooks} of {len(results)} notebooks proven, {proven} of {len(claims)} claims proven{files}")
     return "\n".join(lines[1:])

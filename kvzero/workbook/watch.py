@@ -2,7 +2,8 @@
 
 The runner starts this file as the kernel's command. It runs the real kernel and appends the exit status to the file
 that ``KVZERO_WATCH`` names. Inside the kernel a start-up script calls `install`, whose hooks append a line for each
-error that papermill cannot see. Standard library only: this file is run by its path, before anything is imported.
+error that papermill cannot see, for each file that the kernel writes into the notebook's folder or the one above, and
+when all its exit handlers have run. Standard library only: this file is run by its path, before anything is imported.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ def report(**record: object) -> None:
 
 
 def install() -> None:
-    """Report errors of threads, of asyncio, of callbacks and of finalizers from now on, in this process only."""
+    """Report from now on, in this process only: errors that no cell raises, files written, and the kernel's end."""
     import asyncio
+    import atexit
+    import gc
     import threading
 
     from IPython import get_ipython
@@ -57,6 +60,35 @@ def install() -> None:
     wrap(asyncio.BaseEventLoop, "call_exception_handler", "in a task or callback of asyncio", in_context)
     # Cells, and everything that shows a traceback as a cell does: the Output widget, `interact`, callbacks.
     wrap(get_ipython(), "showtraceback", "shown", shown)
+
+    def shuts_down(*_):
+        waiting = {each.name for each in threading.enumerate() if not each.daemon} - {threading.main_thread().name}
+        report(threads=sorted(waiting))
+
+    def collect() -> None:
+        # Tasks and finalizers that still wait report their errors now. The notebook's own exit handlers have run.
+        if os.getpid() == own_process:
+            get_ipython().reset(new_session=False)
+            gc.collect()
+            report(finished=True)
+
+    wrap(get_ipython().kernel, "do_shutdown", "", shuts_down)
+    atexit.register(collect)
+    folders = {os.getcwd(), os.path.dirname(os.getcwd())}
+
+    def audit(event: str, arguments: tuple) -> None:
+        if event == "open" and arguments[2] & (os.O_WRONLY | os.O_RDWR):
+            path = arguments[0]
+        elif event in ("os.mkdir", "os.rename", "os.symlink", "os.link"):
+            path = arguments[0 if event == "os.mkdir" else 1]
+        else:
+            return
+        if isinstance(path, (str, bytes)):
+            path = os.path.abspath(os.fsdecode(path))
+            if os.path.dirname(path) in folders and os.getpid() == own_process:
+                report(wrote=path)
+
+    sys.addaudithook(audit)
 
 
 def main(connection_file: str) -> int:
