@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kvzero.workbook.canonical import canonical, dumps
+from kvzero.workbook.verdict import MIMETYPE
 
 PARAMETERS = 'device = "auto"\nsize = 3'
 IMPORTS = "from kvzero.workbook.verdict import Verdict"
@@ -47,3 +48,19 @@ def write_notebook(
 def read_notebook(path: Path) -> dict:
     """A notebook as JSON gives it."""
     return json.loads(path.read_text(encoding="utf-8"))
+
+
+def executed_notebook(verdict: dict) -> dict:
+    """A notebook as papermill leaves it, without having run it.
+
+    Args:
+        verdict: the output of its last cell.
+    """
+    sources = {"parameters": PARAMETERS, "injected-parameters": 'device = "cpu"', "": IMPORTS, "last": "v.show()"}
+    cells = [
+        {"cell_type": "code", "id": f"c{number}", "metadata": {"tags": [tag]}, "source": source}
+        | {"execution_count": number + 1, "outputs": []}
+        for number, (tag, source) in enumerate(sources.items())
+    ]
+    cells[-1]["outputs"] = [{"output_type": "display_data", "metadata": {}, "data": {MIMETYPE: verdict}}]
+    return {"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}

@@ -97,11 +97,9 @@ def run_notebooks(
         An iterator over one result per notebook; what is refused is refused at once, and then nothing is written.
 
     Raises:
-        CommandError: for "cuda" where there is no GPU.
-        CommandError: a file is no notebook.
-        CommandError: a notebook does not declare a parameter, or has a value
-            of another type there.
-        CommandError: the folder cannot be made, or a copy would go over a notebook or over another copy.
+        CommandError: "cuda" where there is no GPU, a file that is no notebook, a parameter that a notebook does not
+            declare or has of another type, a folder that cannot be made, or a copy that would go over a notebook or
+            over another copy.
     """
     settled = pick_device(device)
     given = {path: {"device": settled, **_typed(path, parameters or {})} for path in notebooks}
