@@ -50,7 +50,7 @@ print("x" * 300)"""
 
 pytestmark = [
     pytest.mark.browser,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(1_800),
     pytest.mark.skipif(CHROMIUM is None, reason="not available here: no Chromium (Debian: apt-get install chromium)"),
 ]
 

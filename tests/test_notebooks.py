@@ -36,7 +36,7 @@ def executions(request, tmp_path_factory):
 
 
 @pytest.mark.notebook
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebook_proves_its_claims(executions, path):
     result = executions[path].result()
@@ -47,7 +47,7 @@ def test_notebook_proves_its_claims(executions, path):
 
 
 @pytest.mark.notebook
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_pictures_overlap_no_labels_and_show_what_they_say(executions, path):
     result = executions[path].result()
@@ -61,7 +61,7 @@ def test_pictures_overlap_no_labels_and_show_what_they_say(executions, path):
 
 
 @pytest.mark.notebook
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1_800)
 def test_the_notebooks_leave_nothing_behind(executions):
     for future in executions.values():
         future.result()
@@ -69,7 +69,7 @@ def test_the_notebooks_leave_nothing_behind(executions):
 
 
 @pytest.mark.notebook
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1_800)
 def test_the_site_of_the_workbook_is_whole_described_and_fetches_nothing(executions, tmp_path):
     results = [future.result() for future in executions.values()]
     if len(results) < len(NOTEBOOKS):

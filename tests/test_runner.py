@@ -225,7 +225,7 @@ def test_a_parameter_gets_the_type_of_its_default(tmp_path, monkeypatch, default
 
 
 @pytest.mark.notebook
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_every_process_and_says_where_it_was(tmp_path, number):
     (tmp_path / "pages").mkdir()
