@@ -127,6 +127,17 @@ def test_show_raises_after_emitting_when_a_claim_fails():
     assert str(error) == "04_case: 1 claim(s) do not hold\n  FAILED  two: 2 (= 1)"
 
 
+def test_a_table_shows_failures_and_folds_the_rest():
+    verdict = Verdict("04_case", device="cpu")
+    verdict.claim("good", measured=1, expected=1)
+    head = "<div class='kvzero-verdict'><p><b>04_case on cpu: 1 of 1 claims proven</b></p>"
+    assert verdict.to_html().partition("<details>")[0] == head
+    verdict.claim("bad", measured=2, expected=1)
+    shown, _, folded = verdict.to_html().partition("<details>")
+    assert "✗ FAILED" in shown and "bad" in shown and "good" not in shown
+    assert "✓ proven" in folded and "good" in folded and "bad" not in folded
+
+
 def test_a_verdict_without_claims_proves_nothing():
     data, error = _shown(Verdict("04_case", device="cpu"))
     assert data[MIMETYPE]["passed"] is False
@@ -168,6 +179,37 @@ def test_an_answer_is_judged_with_a_sentence(answer, state, text):
         exercise.check(answer)
     assert captured.outputs[0].data["text/plain"].startswith(text)
     assert exercise.state().state == state
+
+
+class _Hostile:
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def __iter__(self):
+        raise self.error
+
+
+@pytest.mark.parametrize("answer", [_Hostile(RuntimeError("inside")), INF, NAN, b"x", [None], {}, 10**400, object()])
+def test_no_answer_breaks_an_exercise_or_shows_pythons_words(answer):
+    exercise = Exercise("sum", lambda each: accepted("Yes.") if int(sum(each)) == 6 else hint("No."), form="three")
+    with capture_output() as captured:
+        exercise.check(answer)
+    text = captured.outputs[0].data["text/plain"]
+    assert text in ("☒ not yet: No.", "☒ not yet: This answer cannot be judged. Wanted: three.")
+    assert exercise.state().state == "wrong"
+
+
+def test_an_answer_that_costs_too_much_is_given_up(monkeypatch):
+    monkeypatch.setattr("kvzero.workbook.exercise.JUDGING_SECONDS", 0.2)
+
+    def judge(number):
+        while number:
+            pass
+
+    exercise = Exercise("endless", judge)
+    with capture_output() as captured:
+        exercise.check(1)
+    assert "takes more than 0.2 s" in captured.outputs[0].data["text/plain"]
 
 
 def test_solution_and_wrong_answers_land_in_the_verdict():

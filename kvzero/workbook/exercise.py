@@ -26,13 +26,17 @@ and the verdict cell says ``v.exercise(exercise)`` before ``v.show()``.
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Sequence
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from kvzero.errors import KvzeroError
 from kvzero.workbook.verdict import ExerciseState
 
+JUDGING_SECONDS = 10.0
 UNSOLVED = "Unsolved so far. Replace None by your answer and run this cell again."
 
 
@@ -87,6 +91,8 @@ class Exercise:
             return self._judge(answer)
         except KvzeroError as error:
             return hint(f"This answer is refused: {error}")
+        except TimeoutError:
+            return hint(f"Judging this answer takes more than {JUDGING_SECONDS:g} s. Try a smaller one.")
         except Exception:  # an answer may be anything, with any behaviour
             return hint(f"This answer cannot be judged. Wanted: {self._form}.")
 
@@ -100,7 +106,8 @@ class Exercise:
             self._state = "unsolved"
             _show("☐ unsolved", UNSOLVED)
             return
-        judgement = self.judge(answer)
+        with _time_limit(JUDGING_SECONDS):
+            judgement = self.judge(answer)
         self._state = "solved" if judgement.accepted else "wrong"
         _show("☑ solved" if judgement.accepted else "☒ not yet", judgement.sentence)
 
@@ -134,6 +141,25 @@ class Exercise:
     def state(self) -> ExerciseState:
         """Where the exercise stands, for ``Verdict.exercise``."""
         return ExerciseState(self.name, self._state, self._solution_accepted, len(self._hints))
+
+
+@contextmanager
+def _time_limit(seconds: float) -> Iterator[None]:
+    """Raise TimeoutError in the body after some seconds; without effect outside the main thread, where cells run."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def expire(*_: object) -> None:
+        raise TimeoutError
+
+    handler = signal.signal(signal.SIGALRM, expire)
+    timer = signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, *timer)
+        signal.signal(signal.SIGALRM, handler)
 
 
 def _show(head: str, body: str) -> None:

@@ -265,23 +265,18 @@ class Verdict:
         return "\n".join(lines + [f"  note  {name}: {text}" for name, text in self.notes.items()])
 
     def to_html(self) -> str:
-        """The verdict as a table; the words "proven" and "FAILED" carry the meaning, never colour alone."""
+        """The verdict in short: failed claims in a table, the others folded; words carry the meaning, never colour."""
         head, *_ = self.to_text().splitlines()
-        cell, word = "<td style='text-align:left'>", "<td style='text-align:left;white-space:nowrap'>"
-        rows = "".join(
-            f"<tr>{word}{'✓ proven' if claim.passed else '✗ <b>FAILED</b>'}</td>"
-            f"{cell}{html.escape(claim.name)}</td>"
-            f"<td>{html.escape(_shown(claim.measured))} {html.escape(claim.unit)}</td>"
-            f"<td>{_RELATIONS[claim.relation]} {html.escape(_shown(claim.bound))}</td></tr>"
-            for claim in self.claims
-        )
+        failed = [claim for claim in self.claims if not claim.passed]
+        proven = [claim for claim in self.claims if claim.passed]
         extra = [f"exercise {state.name}: {state.state}" for state in self.exercises.values()]
         extra += [f"{name}: {text}" for name, text in self.notes.items()]
-        titles = "".join(f"<th scope='col' style='text-align:left'>{title}</th>" for title in _TITLES)
         return (
-            f"<table class='kvzero-verdict'><caption>{html.escape(head)}</caption>"
-            f"<thead><tr>{titles}</tr></thead><tbody>{rows}</tbody></table>"
+            f"<div class='kvzero-verdict'><p><b>{html.escape(head)}</b></p>"
+            + (_table("✗ FAILED", failed) if failed else "")
+            + (f"<details><summary>Claims proven</summary>{_table('✓ proven', proven)}</details>" if proven else "")
             + "".join(f"<p>{html.escape(line)}</p>" for line in extra)
+            + "</div>"
         )
 
     def show(self) -> None:
@@ -298,4 +293,14 @@ class Verdict:
             raise ClaimsFailedError(self.notebook, [claim for claim in self.claims if not claim.passed])
 
 
-_TITLES = ("verdict", "claim", "measured", "held to")
+def _table(word: str, claims: Sequence[Claim]) -> str:
+    """Claims with one verdict, each with its numbers."""
+    left = " style='text-align:left'"
+    titles = "".join(f"<th scope='col'{left}>{title}</th>" for title in ("verdict", "claim", "measured", "held to"))
+    rows = "".join(
+        f"<tr><td style='text-align:left;white-space:nowrap'>{word}</td><td{left}>{html.escape(claim.name)}</td>"
+        f"<td>{html.escape(_shown(claim.measured))} {html.escape(claim.unit)}</td>"
+        f"<td>{_RELATIONS[claim.relation]} {html.escape(_shown(claim.bound))}</td></tr>"
+        for claim in claims
+    )
+    return f"<table><thead><tr>{titles}</tr></thead><tbody>{rows}</tbody></table>"
