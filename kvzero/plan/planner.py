@@ -229,19 +229,19 @@ def block_ranges(view: LayerView, geometry: CacheGeometry) -> np.ndarray:
     for step, size in repeats:
         if len(starts) * size > MAX_RANGES_PER_BLOCK:
             raise errors.PlanError(
-                "too-many-segments",
-                where=_where(geometry, view),
-                num_ranges=len(starts) * size,
+                "too-many-segments", where=_where(geometry, view), num_ranges=len(starts) * size,
                 limit=MAX_RANGES_PER_BLOCK,
-            )
+            )  # fmt: skip
         starts = (starts[:, None] + np.arange(size, dtype=np.int64) * step).reshape(-1)
-    ranges = union(np.stack((starts, starts + run), axis=1))
-    span = int((ranges[:, 1] - ranges[:, 0]).max()) if repeats else run
+    ranges = starts[:, None] + np.array([0, run])
+    span = run
+    if repeats:
+        ranges = union(ranges)
+        span = int((ranges[:, 1] - ranges[:, 0]).max())
     if geometry.num_blocks > 1 and span > view.block_stride_bytes:
         raise errors.PlanError(
             "span-exceeds-stride", where=_where(geometry, view), span_bytes=span,
-            block_stride_bytes=view.block_stride_bytes,
-            block_dim=view.block_dim,
+            block_stride_bytes=view.block_stride_bytes, block_dim=view.block_dim,
         )  # fmt: skip
     return ranges
 
