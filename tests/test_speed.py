@@ -1,21 +1,20 @@
-"""What the speed notebook computes: how often a byte is written, two limits, store widths, and how a cache is cut."""
+"""What the speed notebook computes: how often a byte is written, two limits, and the stores of a compiled kernel."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+import triton.language as tl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvzero import geometries, plan_segments
 from kvzero.bench import gpu, timing
 from kvzero.errors import KvzeroError
-from kvzero.history import engine, masked_grid, page_per_segment
+from kvzero.history import engine, masked_grid
 from kvzero.workbook import speed
-from kvzero.workbook.tile_knob import tile_data, tile_figure, tile_knob
 from kvzero.workbook.toy import make_geometry
 
-RATES = speed.Rates(bytes_per_us=4.5e6, programs_per_us=1_650)
 REPORT = {
     "conditions": {"date": "a day"},
     "sets": [
@@ -29,6 +28,7 @@ REPORT = {
             "eras": {"page-per-segment": {"us": 40.0, "programs": 80}, "uniform-page": {"refused": "a-rule"}},
         },
     ],
+    "tiles": {"rows": [{"programs": 80, "us": 40.0}, {"programs": 40, "us": 4.0}]},
 }  # fmt: skip
 
 
@@ -92,33 +92,13 @@ def test_a_live_run_measures_only_what_is_shown(monkeypatch):
     assert (report["sets"], report["host"], report["tiles"]) == (["sets"], ["host"], {"rows": []})
 
 
-@pytest.mark.parametrize(("planner", "widths"), [("page-per-segment", {4}), ("masked-grid", {4}), ("kvzero", {16})])
-def test_store_widths_are_read_from_what_the_compiler_made(planner, widths):
-    plan = page_per_segment.plan(geometries.load("glm52_fp8_dsmla_indexer__LBNHC"))
-    assert set(speed.store_widths(planner, plan)) == widths
+def test_the_hint_makes_the_stores_of_a_kernel_wide():
+    def clear(starts, HINT: tl.constexpr):
+        words = tl.load(starts + tl.program_id(0)).to(tl.pointer_type(tl.int32)) + tl.arange(0, 128)
+        if HINT:
+            words = tl.multiple_of(words, 16)
+        tl.store(words, 0)
 
-
-@pytest.mark.parametrize(("short_bytes", "chunk_bytes"), [(8_448, 256), (8_192, 1_024), (8_452, 4)])
-def test_one_page_sets_the_chunk_of_all(short_bytes, chunk_bytes):
-    tiles = tile_data(long_bytes=41_984, short_bytes=short_bytes, layers=2, blocks=3, rates=RATES)
-    assert tiles.chunk_bytes == chunk_bytes == tiles.rows[0][0]
-    assert tiles.rows[0][1] == 3 * 4 * (41_984 // chunk_bytes)
-
-
-def test_a_tile_waits_for_starts_exactly_below_the_quotient_of_the_two_limits():
-    # Pages of one tile: bytes of a program are the tile, so it flips where the tile passes 2,048.
-    page = 65_536
-    for break_even, waiting in ((2_048, (512, 1_024)), (2_049, (512, 1_024, 2_048))):
-        rates = speed.Rates(bytes_per_us=1_000 * break_even, programs_per_us=1_000)
-        tiles = tile_data(long_bytes=page, short_bytes=page, layers=1, blocks=4, rates=rates)
-        assert tiles.waits_for_starts == waiting
-
-
-def test_the_knob_draws_what_the_data_say():
-    knob = tile_knob(RATES)
-    assert "256 bytes, makes the call wait" in knob.view.sentence
-    knob.set(long_bytes=32_768, short_bytes=16_384)
-    assert knob.view.sentence == "A common divisor of 4,096 bytes keeps up with the memory."
-    tiles = tile_data(long_bytes=32_768, short_bytes=16_384, layers=61, blocks=512, rates=RATES)
-    assert "Bars: to start the programs." in " ".join(tile_figure(tiles).words)
-    assert not knob.errors
+    narrow, wide = (speed.ptx_stores(clear, ["*i64"], [hint]) for hint in (False, True))
+    assert [len(narrow), len(wide)] == [4, 1]  # 128 words of 4 bytes for 32 threads
+    assert all("st.global.b32" in line for line in narrow) and "st.global.v4.b32" in wide[0]

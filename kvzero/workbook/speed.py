@@ -7,10 +7,8 @@ stands in, in the same form and marked as recorded.
 from __future__ import annotations
 
 import datetime
-import re
 import statistics
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,12 +20,11 @@ from triton.compiler import ASTSource
 
 from kvzero.bench.sets import all_sets
 from kvzero.errors import KvzeroError
-from kvzero.history import masked_grid, page_per_segment, parts
 from kvzero.plan.planner import Plan
-from kvzero.zero.kernel import NO_FLOATS, VALUES, zero_tiles_compiled
-from kvzero.zero.tiles import TILE_BYTES
+from kvzero.zero.kernel import NO_FLOATS
 
 from . import recorded
+from .kernels import kernel_on
 
 RECORD = "bench_h200"
 MIXED, SAME_PAGE = "GLM-5.2-like", "fp8_target_bf16_drafter_same_page__BHLNC"
@@ -120,10 +117,9 @@ def in_memsets(each: Mapping[str, Any]) -> dict[str, float]:
 
 
 def rates(report: Mapping[str, Any]) -> Rates:
-    """The two limits: the memset's bytes, and the programs of the 256-byte chunks of #49704, on the mixed pages."""
-    each = find_set(report, MIXED)
-    short = each["eras"][page_per_segment.NAME]
-    return Rates(each["bytes"] / memset_us(each), short["programs"] / short["us"])
+    """The two limits: the memset's bytes on the mixed pages, and the programs of kvzero's kernel with short tiles."""
+    each, shortest = find_set(report, MIXED), report["tiles"]["rows"][0]
+    return Rates(each["bytes"] / memset_us(each), shortest["programs"] / shortest["us"])
 
 
 def times_written(plan: Plan) -> list[tuple[int, int, int]]:
@@ -153,38 +149,23 @@ def corners(rows: list[tuple[int, int, int]]) -> list[tuple[int, int]]:
     return [corner for start, end, times in rows for corner in ((start, times), (end, times))]
 
 
-def store_widths(planner: str, plan: Plan) -> dict[int, int]:
-    """Compile a kernel for an H200, which need not be here, and read how wide its stores to memory are.
+def ptx_stores(function: Callable, types: Sequence[str], constants: Sequence[object]) -> list[str]:
+    """Compile a kernel for an H200, which need not be here, and return its stores to memory as the PTX has them.
 
     Args:
-        planner: "kvzero", "page-per-segment" or "masked-grid".
-        plan: gives the specimens' constants.
+        function: the plain function of a kernel, as `kernel_on` decorates it; its last parameters are constants.
+        types: Triton's names of the types of its first parameters, such as "*i64"; pointers are aligned to 16 bytes.
+        constants: values of its last parameters.
 
     Returns:
-        Width in bytes to how many store instructions of that width one thread has.
+        The lines of the PTX that store to global memory, in order.
     """
-    ptx = _compile(planner, plan).asm["ptx"]
-    stores = re.findall(r"st\.global(?:\.cs)?(?:\.v(\d))?\.b(\d+)", ptx)
-    return dict(Counter(int(lanes or 1) * int(bits) // 8 for lanes, bits in stores))
-
-
-def _compile(planner: str, plan: Plan):
-    if planner == "kvzero":
-        kernel, warps = zero_tiles_compiled, 1  # the width does not depend on it
-        types = ["*i64", "*i32", "*i64"] + ["i32"] * 5 + ["i64"] * VALUES
-        constants = [TILE_BYTES, TILE_BYTES, 16, 1, False]
-    elif planner == masked_grid.NAME:
-        kernel, warps = masked_grid._compiled, 4
-        types, constants = ["*i64"] * 4, [masked_grid.CHUNK_WORDS]
-    else:
-        kernel, warps = page_per_segment._compiled, 4
-        chunk_words = parts.common_chunk_words(plan)
-        types = ["*i64"] * 3 + ["i64"]
-        constants = [len(plan.segments), max(parts.spans_words(plan)) // chunk_words, chunk_words]
+    kernel = kernel_on("cuda")(function).jit
     names = kernel.arg_names
-    signature = dict(zip(names, types + ["constexpr"] * len(constants), strict=True))
+    signature = dict(zip(names, [*types, *["constexpr"] * len(constants)], strict=True))
     values = dict(zip(names[len(types) :], constants, strict=True))
-    # Arrays from torch start at multiples of 16 bytes, and Triton tells the compiler so.
+    # Tensors start at multiples of 16 bytes, and Triton tells the compiler so at a launch.
     aligned = {(index,): [["tt.divisibility", 16]] for index, kind in enumerate(types) if kind.startswith("*")}
     source = ASTSource(kernel, signature, values, aligned)
-    return triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": warps, **NO_FLOATS})
+    compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 1, **NO_FLOATS})
+    return [line.strip() for line in compiled.asm["ptx"].splitlines() if "st.global" in line]
