@@ -96,12 +96,13 @@ def site_problems(folder: Path) -> list[str]:
     found = [f"{name}: {problem}" for name, page in pages.items() for problem in page.problems]
     for name, page in pages.items():
         for link in page.links:
-            target, _, anchor = unquote(link).partition("#")
+            target, _, anchor = link.partition("#")
+            target = unquote(target)
             if ":" in target or (folder / target).suffix == ".ipynb" and (folder / target).is_file():
                 continue
             if target and target not in pages:
                 found.append(f"{name}: link to {link}, which is not in the site")
-            elif anchor and anchor not in pages[target or name].ids:
+            elif anchor and not {anchor, unquote(anchor)} & pages[target or name].ids:  # a browser tries both
                 found.append(f"{name}: link to {link}, which has no such place")
         if page.path.stat().st_size > 2_000_000:
             found.append(f"{name}: over 2 MB")

@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from site_check import site_problems
 from tiny_notebooks import read_notebook, write_notebook
 
 from kvzero.__main__ import main
@@ -45,7 +46,7 @@ knob(lambda span_bytes: shorten(span_bytes, 3), controls={"span_bytes": range(64
      steps={f"{span:,} bytes": {"span_bytes": span} for span in range(37_312, 37_888, 64)})"""
 TABLE = """\
 from kvzero.workbook import show_table
-show_table(["layer", "bytes"], [["a", 37376], ["b", 64]], "Two.")
+show_table([f"column {number}" for number in range(12)], [[10**6] * 12], "A table that is wider than a phone.")
 print("x" * 300)"""
 
 pytestmark = [
@@ -154,6 +155,7 @@ def address(tmp_path_factory):
     notebook.write_text(dumps(canonical({"cells": text[:2] + cells["cells"][:-1] + text[2:] + cells["cells"][-1:],
                                          "metadata": {}})), encoding="utf-8")  # fmt: skip
     assert main(["run", str(notebook), "--device", "cpu", "-o", str(folder / "out"), "--html"]) == 0
+    assert site_problems(folder / "out" / "site") == []
     return (folder / "out" / "site" / "01_seen.html").as_uri()
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
+import itertools
 import json
 import re
 import shlex
@@ -144,9 +145,20 @@ def _whole(title: str, body: str, contents: str = "", neighbours: str = "") -> s
     )
     navigation = '<a href="index.html">All cases</a> <a href="index.html#search">Search</a>'
     return _PAGE.format(
-        policy=policy, title=title, style=style, script=script, navigation=navigation, contents=contents, body=body,
+        policy=policy, title=title, style=style, script=script, navigation=navigation, contents=contents,
+        body=_with_unique_names(body),
         neighbours=neighbours or '<a href="index.html">All cases</a>',
     )  # fmt: skip
+
+
+def _with_unique_names(body: str) -> str:
+    """A page on which no two drawings call a hatch by the same name: a hatch of a hidden drawing would draw nothing."""
+    count = itertools.count()
+
+    def renamed(drawing: re.Match) -> str:
+        return re.sub(r'(id="|url\(#)h[0-9a-f]+-', rf"\g<1>h{next(count)}-", drawing.group())
+
+    return re.sub(r"<svg\b.*?</svg>", renamed, body, flags=re.DOTALL)
 
 
 def _digest(text: str) -> str:

@@ -56,7 +56,8 @@ def sanitized(text: str) -> str:
     protocols = ["https", "http", "mailto", "data"]
     text = bleach.clean(text, tags=_TAGS, attributes=_ATTRIBUTES, protocols=protocols, strip=True)
     text = re.sub(r'(?i)href="\s*data:[^"]*"', "", text)
-    return re.sub(r"<th(?=[\s>])(?![^>]*\bscope=)", '<th scope="col"', text)
+    text = re.sub(r"<th(?=[\s>])(?![^>]*\bscope=)", '<th scope="col"', text)
+    return re.sub(r"<table\b.*?</table>", r"<div class='scroll'>\g<0></div>", text, flags=re.DOTALL)
 
 
 def markdown(source: str, folder: Path, link: Callable[[str, str, str], str]) -> str:
