@@ -250,11 +250,13 @@ def _belongs_to(entry: Path, folder: Path) -> bool:
         return False
 
 
-def test_a_folder_with_modules_of_other_names_shadows_nothing(tmp_path, monkeypatch):
+@pytest.mark.notebook
+def test_modules_in_the_current_folder_shadow_nothing_and_no_home_is_needed(tmp_path, monkeypatch):
     """`random.py` in the current folder must not pass for the module of the standard library."""
     for name in "random.py", "click.py":
         (tmp_path / name).write_text("raise SystemExit('shadowed')")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/nonexistent")  # as in a container with any user id
     (tmp_path / "pages").mkdir()
     path = write_notebook(tmp_path / "pages" / "good.ipynb")
     (tmp_path / "out").mkdir()

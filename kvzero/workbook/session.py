@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import site
 import subprocess
 import sys
 import tempfile
@@ -54,8 +55,9 @@ class Session:
             "JUPYTER_PATH": str(folder / "jupyter"), "JUPYTER_RUNTIME_DIR": str(folder / "runtime"),
             "IPYTHONDIR": str(folder / "ipython"),
         }  # fmt: skip
-        if not os.access(Path.home(), os.W_OK):
-            self._environment |= {"HOME": str(folder), "MPLCONFIGDIR": str(folder)}
+        if not os.access(os.path.expanduser("~"), os.W_OK):
+            # Packages that were installed for this user alone are found all the same.
+            self._environment |= {"HOME": str(folder), "PYTHONUSERBASE": site.getuserbase()}
 
     def papermill(
         self, notebook: Path, executed: Path, parameters: Mapping[str, object], limit: float, stop: threading.Event
