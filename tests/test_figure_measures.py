@@ -87,8 +87,6 @@ def test_a_map_says_why_it_opens_where_it_does():
     damaged = memory_map(cache, audit=audit_plan(planner("stride-and-span").plan(cache), cache, [0])).words
     assert any(line.startswith("Bytes around 37,376 of storage 0, the first missed byte;") for line in damaged)
     assert any("of a block's 184,320: around the first missed byte" in line for line in damaged)
-    chosen = memory_map(cache, layers=[cache.layers[0].name]).words
-    assert any("of a block's 184,320: the layers chosen" in line for line in chosen)
     pool = make_geometry()
     assert memory_map_data(pool, plan_segments(pool), blocks=[1]).focus_reason == "the end of layer 0 in block 1"
     assert memory_map_data(pool, focus=(0, 3)).focus_reason == "the byte asked for"

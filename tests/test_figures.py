@@ -213,11 +213,13 @@ def test_both_witnesses_give_the_same_map():
     assert maps[0].totals["stomped"] > 0
 
 
-def test_layers_choose_the_columns_and_rows_the_blocks():
+def test_the_focus_chooses_the_columns_and_rows_the_blocks():
     pool = make_geometry(layers=40, num_blocks=50)
-    data = memory_map_data(pool, plan_segments(pool), blocks=[7], layers=["layer.30"], rows=[6, 7, 8])
+    place = pool.layers[30].byte_offset + 7 * pool.layers[30].block_stride_bytes
+    data = memory_map_data(pool, plan_segments(pool), blocks=[7], focus=(0, place), rows=[6, 7, 8])
     assert data.rows == (6, 7, 8)
-    assert {cell.layers for cell in data.cells} == {(30,)}
+    shown = {layer for cell in data.cells for layer in cell.layers}
+    assert 30 in shown and len(shown) == 12
     assert data.totals == {"planned": 40 * 64}, "what is shown does not change what is counted"
 
 

@@ -158,19 +158,15 @@ class Atlas:
             if layers
         ]
 
-    def window(self, column: int, wanted: set[str] | None) -> tuple[int, int]:
-        """The columns to show: all, those of the wanted layers, or some pieces around a column."""
-        pieces = every = self.pieces()
-        if wanted:
-            names = [view.name for view in self.geometry.layers]
-            mine = [piece for piece in pieces if any(names[layer] in wanted for layer in piece[3])]
-            pieces = [piece for piece in pieces if mine[0][0] <= piece[0] <= mine[-1][0]] if mine else pieces
-        elif len(pieces) <= MAX_PIECES:
+    def window(self, column: int) -> tuple[int, int]:
+        """The columns to show: all, or some pieces around a column."""
+        pieces = self.pieces()
+        if len(pieces) <= MAX_PIECES:
             return 0, self.row_bytes
         at = int(np.searchsorted([piece[0] for piece in pieces], column, side="right")) - 1
         at = min(max(at - MAX_PIECES // 3, 0), max(len(pieces) - MAX_PIECES, 0))
         some = pieces[at : at + MAX_PIECES]
-        end = min((piece[0] for piece in every if piece[0] >= some[-1][1]), default=self.row_bytes)
+        end = min((piece[0] for piece in pieces if piece[0] >= some[-1][1]), default=self.row_bytes)
         band = self.bands[some[-1][2]]
         return some[0][0], min(end, band.column_bytes + band.stride_bytes)
 

@@ -7,7 +7,7 @@ hundred bytes around one point are (exactly). The totals count every byte of the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kvzero.audit.result import Audit
@@ -101,8 +101,6 @@ def memory_map_data(
     plan: Plan | None = None,
     audit: Audit | None = None,
     blocks: Iterable[int] | None = None,
-    layers: str | Sequence[str] | None = None,
-    groups: Sequence[Name] | None = None,
     *,
     rows: Iterable[int] | None = None,
     focus: tuple[Name, int] | None = None,
@@ -115,14 +113,9 @@ def memory_map_data(
         plan: what will be written; drawn where there is no audit.
         audit: what was written (either witness); its ranges decide what each byte is.
         blocks: the blocks that the plan is to zero; the audit's, or the whole pool, if None.
-        layers, groups: whose bytes to show: names or groups as in `CacheGeometry.select`. None shows the
-            surroundings of the focus.
         rows: the blocks to show; chosen around what went wrong if None.
         focus: (storage, byte) for the byte panel; the first offender, else the end of a page, if None.
         sentence: the sentence on top; the audit's own, or one about the plan or the layout, if None.
-
-    Raises:
-        GeometryError: a layer or group that the geometry does not have.
 
     Example:
         >>> from kvzero.plan.planner import plan_segments
@@ -134,11 +127,10 @@ def memory_map_data(
     atlas = Atlas(geometry)
     chosen = _blocks(blocks, audit)
     ranges = _state_ranges(geometry, plan, audit, chosen)
-    wanted = {view.name for view in geometry.select(layers, groups)} if layers or groups else None
-    place, reason = (focus, "the byte asked for") if focus else _focus(atlas, audit, chosen, wanted)
+    place, reason = (focus, "the byte asked for") if focus else _focus(atlas, audit, chosen)
     home = atlas.row_of(*place)
     shown = tuple(rows) if rows is not None else _rows(atlas, audit, chosen, home)
-    window = atlas.window(atlas.column_of(*place), wanted)
+    window = atlas.window(atlas.column_of(*place))
     beyond = _beyond(atlas, audit, place, home, window) if rows is None else ()
     shown = tuple(row for row in shown if not beyond or row != home)
     cells = tuple(cell for row in shown for cell in atlas.row_cells(row, window, ranges))
@@ -157,7 +149,7 @@ def memory_map_data(
         rows=shown,
         beyond=beyond,
         window_bytes=window,
-        window_reason="the layers chosen" if wanted else "around " + reason.partition(",")[0],
+        window_reason="around " + reason.partition(",")[0],
         measure=measured(atlas, plan, window),
         kernel_edges=kernel_edges(atlas, window),
         kernel_words=kernel_words(atlas),
@@ -190,16 +182,14 @@ def _state_ranges(geometry: CacheGeometry, plan: Plan | None, audit: Audit | Non
     return {"planned": {storage: union(ranges) for storage, ranges in issued.items()}}
 
 
-def _focus(atlas: Atlas, audit: Audit | None, blocks, wanted: set[str] | None) -> tuple[tuple[Name, int], str]:
+def _focus(atlas: Atlas, audit: Audit | None, blocks) -> tuple[tuple[Name, int], str]:
     """The first offender, else the end of a page: of one that is followed by pad, if there is one; and which it is."""
     if audit is not None and audit.first is not None:
         kind = "overrun" if audit.first["kind"] == "overrun" else f"{audit.first['kind']} byte"
         return (audit.first["storage"], audit.first["byte_offset"]), f"the first {kind}"
     block = blocks[0] if blocks else min(1, atlas.geometry.num_blocks - 1)
-    names = [view.name for view in atlas.geometry.layers]
-    every = atlas.pieces()
-    pieces = [piece for piece in every if not wanted or any(names[layer] in wanted for layer in piece[3])] or every
-    following = {piece[0]: set(piece[3]) for piece in every}
+    pieces = atlas.pieces()
+    following = {piece[0]: set(piece[3]) for piece in pieces}
     ends = [band.column_bytes + band.stride_bytes for band in atlas.bands]
     padded = [piece for piece in pieces if piece[1] not in following and piece[1] < ends[piece[2]]]
     whole = [piece for piece in pieces if not following.get(piece[1], set()) & set(piece[3])]  # no owner goes on

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from kvzero.audit.result import Audit
 from kvzero.layout.geometry import CacheGeometry
@@ -23,8 +23,6 @@ def memory_map(
     plan: Plan | None = None,
     audit: Audit | None = None,
     blocks: Iterable[int] | None = None,
-    layers: str | Sequence[str] | None = None,
-    groups: Sequence[Name] | None = None,
     *,
     rows: Iterable[int] | None = None,
     focus: tuple[Name, int] | None = None,
@@ -33,7 +31,7 @@ def memory_map(
     """Draw who owns each byte of a pool, what a plan writes, and what a write did.
 
     Args:
-        geometry, plan, audit, blocks, layers, groups, rows, focus, sentence: see `memory_map_data`.
+        geometry, plan, audit, blocks, rows, focus, sentence: see `memory_map_data`.
 
     Returns:
         A figure 9 inches wide; `show` displays it.
@@ -43,7 +41,7 @@ def memory_map(
         memory_map(geometry, plan, blocks=[98])                     # and what the plan would write
         memory_map(geometry, audit=audit_plan(plan, geometry, [98]))  # and what that does
     """
-    data = memory_map_data(geometry, plan, audit, blocks, layers, groups, rows=rows, focus=focus, sentence=sentence)
+    data = memory_map_data(geometry, plan, audit, blocks, rows=rows, focus=focus, sentence=sentence)
     return draw_memory_map(data)
 
 
