@@ -11,7 +11,6 @@ import pytest
 
 from kvzero.workbook.canonical import (
     HEADINGS,
-    LESSON_HEADINGS,
     MAX_CODE_LINES,
     canonical,
     dumps,
@@ -26,36 +25,35 @@ def _cell(kind: str, source: str, cell_id: str, *tags: str) -> dict:
     return {"cell_type": kind, "id": cell_id, "metadata": {"tags": list(tags)}, "source": source}
 
 
-def _case() -> dict:
-    """A notebook in which there is nothing to mend."""
-    cells = [_cell("markdown", "# A case\n\nWhat it is.", "title")]
-    cells += [_cell("markdown", f"## {heading}\n\nText.", f"h{n}") for n, heading in enumerate(HEADINGS)]
-    cells[1:1] = [
+def _lesson(**extra: str) -> dict:
+    """A lesson in which there is nothing to mend; `extra` is text or code for the section of a heading's number."""
+    cells = [
+        _cell("markdown", "# A symptom\n\nWhat was seen.", "title"),
         _cell("code", 'device = "auto"\nsizes = [1, 2]', "parameters", "parameters"),
         _cell("code", 'from v import Verdict\n\nverdict = Verdict("01_case", device=device)', "imports"),
     ]
+    for number, heading in enumerate(HEADINGS):
+        cells.append(_cell("markdown", f"## {heading}\n\n{extra.get(f'text{number}', 'Text.')}", f"h{number}"))
+        if f"code{number}" in extra:
+            cells.append(_cell("code", extra[f"code{number}"], f"c{number}"))
     cells.append(_cell("code", "verdict.show()", "verdict"))
-    return canonical({"cells": cells, "metadata": {}})
+    return canonical({"cells": cells, "metadata": {"kvzero": {"kind": "lesson"}}})
 
 
 def _problems(notebook: dict) -> list[str]:
     return problems(dumps(notebook), "01_case")
 
 
-def test_the_good_case_is_good():
-    assert _problems(_case()) == []
-
-
 def _append(source: str, kind: str = "code", *tags: str):
     def damage(notebook):
         cell = canonical({"cells": [_cell(kind, source, "new", *tags)], "metadata": {}})["cells"][0]
-        notebook["cells"].insert(-1, cell)
+        notebook["cells"].insert(5, cell)
 
     return damage
 
 
 def test_only_a_folded_cell_may_be_long():
-    notebook = _case()
+    notebook = _lesson()
     _append("x = 1\n" * (MAX_CODE_LINES + 1), "code", "hide-input")(notebook)
     assert _problems(notebook) == []
 
@@ -74,7 +72,7 @@ def _drop(number: int):
 @pytest.mark.parametrize(
     ("damage", "expected"),
     [
-        (_append("!false"), "cell 18 (new): not plain Python (no ! and no % lines)"),
+        (_append("!false"), "cell 6 (new): not plain Python (no ! and no % lines)"),
         (_append("%%bash\nexit 3"), "not plain Python"),
         (_append("files = !ls"), "not plain Python"),
         (_append("get_ipython().system('ls')"), "get_ipython(): a notebook is plain Python"),
@@ -85,10 +83,10 @@ def _drop(number: int):
         (_append("x = 1\n" * (MAX_CODE_LINES + 1)), "26 lines of code, more than 25"),
         (_append("1 / 0", "code", "raises-exception"), "unknown tags ['raises-exception']"),
         (_append("1", "code", "skip-execution"), "unknown tags ['skip-execution']"),
-        (_append(""), "cell 18 (new): empty"),
+        (_append(""), "cell 6 (new): empty"),
         (_append("exercise.prove(solution=1, wrong=[2])"), "the solution in cell new stands before `## Verdict`"),
         (_append("answer = 1", "code", "solution"), "the solution in cell new stands before `## Verdict`"),
-        (_append("", "markdown"), "cell 18 (new): empty"),
+        (_append("", "markdown"), "cell 6 (new): empty"),
         (_append("![x](data:image/png;base64,AAAA)", "markdown"), "a picture inside the text"),
         (_append("![](images/map.png)", "markdown"), "a picture without a text"),
         (_append('<img src="map.png">', "markdown"), "a picture without a text"),
@@ -101,44 +99,26 @@ def _drop(number: int):
         (_put(-1, "verdict"), "the last cell does not end in `verdict.show()`"),
         (_drop(-1), "the last cell does not end in `verdict.show()`"),
         (_drop(1), "the first code cell is not tagged `parameters`"),
-        (_drop(5), "missing ['2 Predict']"),
-        (_put(5, "## 2 Guess"), "unknown ['2 Guess']"),
-        (lambda notebook: notebook["cells"].insert(4, notebook["cells"].pop(5)), "not the 14 in order"),
+        (_drop(5), "missing ['2 Map']"),
+        (_put(5, "## 2 Terrain"), "unknown ['2 Terrain']"),
+        (lambda notebook: notebook["cells"].insert(4, notebook["cells"].pop(5)), "not the 12 in order"),
     ],
 )
 def test_what_only_an_author_can_mend_is_named(damage, expected):
-    notebook = _case()
+    notebook = _lesson()
     damage(notebook)
     found = _problems(notebook)
     assert any(expected in problem for problem in found), found
 
 
-def test_headings_may_go_on_and_pages_that_are_no_case_have_their_own():
-    notebook = _case()
-    notebook["cells"][7]["source"] = [
-        "## 4 Rebuild: block 99\n",
-        "\n",
-        "### Deeper\n",
-        "\n",
-        "## Beside the count",
-    ]
+def test_headings_may_go_on_and_pages_that_are_no_lesson_have_their_own():
+    notebook = _lesson()
+    notebook["cells"][7]["source"] = ["## 4 Predict: block 99\n", "\n", "### Deeper\n", "\n", "## Beside the count"]
     assert _problems(notebook) == []
     notebook["cells"] = notebook["cells"][:3] + notebook["cells"][-1:]
     assert len(_problems(notebook)) == 1
     notebook["metadata"]["kvzero"] = {"kind": "guide"}
     assert _problems(notebook) == []
-
-
-def _lesson(**extra: str) -> dict:
-    """A lesson in which there is nothing to mend; `extra` is text or code for the section of a heading's number."""
-    cells = [_cell("markdown", "# A symptom\n\nWhat was seen.", "title")]
-    cells += _case()["cells"][1:3]
-    for number, heading in enumerate(LESSON_HEADINGS):
-        cells.append(_cell("markdown", f"## {heading}\n\n{extra.get(f'text{number}', 'Text.')}", f"h{number}"))
-        if f"code{number}" in extra:
-            cells.append(_cell("code", extra[f"code{number}"], f"c{number}"))
-    cells.append(_cell("code", "verdict.show()", "verdict"))
-    return canonical({"cells": cells, "metadata": {"kvzero": {"kind": "lesson"}}})
 
 
 def test_the_good_lesson_is_good():
@@ -187,16 +167,16 @@ def _run(notebook: dict) -> dict:
 
 def test_fix_undoes_what_a_run_leaves(tmp_path, capsys):
     path = tmp_path / "01_case.ipynb"
-    path.write_text(json.dumps(_run(_case())), encoding="utf-8")
+    path.write_text(json.dumps(_run(_lesson())), encoding="utf-8")
     assert main([str(path)]) == 1
     assert "not in canonical form" in capsys.readouterr().out
     assert main(["--fix", str(path)]) == 0
-    assert path.read_text(encoding="utf-8") == dumps(_case())
+    assert path.read_text(encoding="utf-8") == dumps(_lesson())
     assert main([str(path)]) == 0
 
 
 def test_fix_gives_missing_and_doubled_ids_and_keeps_the_others():
-    notebook = _case()
+    notebook = _lesson()
     del notebook["cells"][3]["id"]
     notebook["cells"][4]["id"] = "title"
     mended = canonical(notebook)
@@ -208,16 +188,15 @@ def test_fix_gives_missing_and_doubled_ids_and_keeps_the_others():
 
 
 def test_fix_folds_solutions():
-    notebook = _case()
-    _append("## Verdict", "markdown")(notebook)
-    notebook["cells"][-2]["id"] = "verdict-heading"
-    _append("exercise.prove(solution=1, wrong=[2])", "code", "solution")(notebook)
+    notebook = _lesson(code11="exercise.prove(solution=1, wrong=[2])")
+    notebook["cells"][-2]["metadata"]["tags"] = ["solution"]
+    notebook = canonical(notebook)
     assert notebook["cells"][-2]["metadata"] == {"jupyter": {"source_hidden": True}, "tags": ["solution"]}
     assert _problems(notebook) == []
 
 
 def test_fix_keeps_what_makes_slides_and_nothing_else_foreign():
-    notebook = _case()
+    notebook = _lesson()
     notebook["cells"][0]["metadata"] = {"slideshow": {"slide_type": "slide", "x": 1}, "editable": False}
     notebook["cells"][1]["metadata"] = {"slideshow": {"slide_type": "nowhere"}}
     first, second = canonical(notebook)["cells"][:2]

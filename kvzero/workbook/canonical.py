@@ -21,22 +21,6 @@ from pathlib import Path
 HEADINGS = (
     "0 Card",
     "1 Symptom",
-    "2 Predict",
-    "3 Map",
-    "4 Rebuild",
-    "5 Wrong turn",
-    "6 Cause",
-    "7 Turn the knob",
-    "8 Fix",
-    "9 Prove",
-    "10 Why it survived",
-    "11 Guard",
-    "12 Your turn",
-    "13 Carry away",
-)
-LESSON_HEADINGS = (
-    "0 Card",
-    "1 Symptom",
     "2 Map",
     "3 The code of the day",
     "4 Predict",
@@ -217,9 +201,8 @@ def _structure_problems(notebook: dict, stem: str):
     found = []
     if not cells or cells[0]["cell_type"] == "code" or not source_of(cells[0]).startswith("# "):
         found.append("the first cell is not a `# Title`")
-    kind = notebook["metadata"].get("kvzero", {}).get("kind", "case")
-    if kind in ("case", "lesson"):
-        found += _heading_problems(cells, HEADINGS if kind == "case" else LESSON_HEADINGS)
+    if notebook["metadata"].get("kvzero", {}).get("kind") == "lesson":
+        found += _heading_problems(cells)
     found += _bound_problems(cells)
     if not code or "parameters" not in tags_of(code[0]):
         found.append("the first code cell is not tagged `parameters`")
@@ -246,14 +229,14 @@ def _headings(cell: dict) -> list[str]:
     return [heading.strip() for heading in re.findall(r"^## ([^\n:]+)", source_of(cell), re.MULTILINE)]
 
 
-def _heading_problems(cells: list[dict], expected: tuple[str, ...]):
+def _heading_problems(cells: list[dict]):
     found = [heading for cell in cells for heading in _headings(cell)]
     # A page may have further headings, but no other numbered one.
-    found = [heading for heading in found if heading in expected or re.match(r"\d+ ", heading)]
-    if found != list(expected):
-        missing = [heading for heading in expected if heading not in found]
-        extra = [heading for heading in found if heading not in expected]
-        yield f"headings are not the {len(expected)} in order (missing {missing}, unknown {extra})"
+    found = [heading for heading in found if heading in HEADINGS or re.match(r"\d+ ", heading)]
+    if found != list(HEADINGS):
+        missing = [heading for heading in HEADINGS if heading not in found]
+        extra = [heading for heading in found if heading not in HEADINGS]
+        yield f"headings are not the {len(HEADINGS)} in order (missing {missing}, unknown {extra})"
 
 
 def _bound_problems(cells: list[dict]):

@@ -126,8 +126,8 @@ def times_written(plan: Plan) -> list[tuple[int, int, int]]:
     """How often a plan writes each byte of block 0 of its first storage: rows of (first byte, end, times).
 
     Example: a plan that is a proof writes each byte once.
-        >>> from .toy import make_geometry
-        >>> from ..plan import plan_segments
+        >>> from kvzero.workbook.toy import make_geometry
+        >>> from kvzero import plan_segments
         >>> times_written(plan_segments(make_geometry(layers=2, heads=2, order="BHLNC")))
         [(0, 128, 1)]
     """

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from kvzero import history as specimens
+from kvzero import history
 from kvzero.audit.audit import audit_bytes, audit_plan
 from kvzero.audit.result import Audit
 from kvzero.errors import ResizeError
@@ -67,7 +67,7 @@ def two_witnesses(geometry: CacheGeometry, finding: Finding, device: str) -> dic
     blocks = sorted({fault.block for fault in finding.faults if fault.block is not None and not fault.harmless})
     if not blocks:
         return {}
-    module = specimens.planner(finding.planner)
+    module = history.planner(finding.planner)
     plan = module.plan(geometry)
     if not plan.segments or (device == "cpu" and module.launch(plan, 1, None).programs > MOST_INTERPRETED_PROGRAMS):
         return {}
@@ -83,9 +83,9 @@ def two_witnesses(geometry: CacheGeometry, finding: Finding, device: str) -> dic
 def counts_text(audit: Audit) -> str:
     """The four counts of an audit in a line: bytes wiped, past the end, left dirty, of pad.
 
-    >>> from kvzero import geometries, specimens
+    >>> from kvzero import geometries, history
     >>> slab = geometries.load("dsv4_c4_mla_only__BLHNC")
-    >>> counts_text(audit_plan(specimens.planner("page-per-segment").plan(slab), slab, [15]))
+    >>> counts_text(audit_plan(history.planner("page-per-segment").plan(slab), slab, [15]))
     'wiped 0, past the end 112,320, left dirty 0, pad 256'
     """
     words = {"stomped": "wiped", "overrun": "past the end", "missed": "left dirty", "pad": "pad"}
