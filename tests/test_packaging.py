@@ -7,8 +7,10 @@ import graphlib
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -299,3 +301,22 @@ def test_imports_go_one_way():
 def _folder(name: str) -> str:
     """A module of the package itself, or the folder that a module lies in."""
     return ".".join(name.split(".")[:2])
+
+
+def test_the_source_distribution_carries_every_file(tmp_path):
+    pytest.importorskip("setuptools", reason="not available here: no setuptools to build with")
+    archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, capture_output=True)
+    if archive.returncode:
+        pytest.skip("not a git checkout, so there is no list of the project's files")
+    clone = tmp_path / "a clone"
+    clone.mkdir()
+    subprocess.run(["tar", "x", "-C", str(clone)], input=archive.stdout, check=True)
+    shutil.copy(ROOT / "MANIFEST.in", clone)
+    code = f"from setuptools import build_meta; build_meta.build_sdist({str(tmp_path)!r})"
+    subprocess.run([sys.executable, "-c", code], cwd=clone, capture_output=True, check=True)
+    (built,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(built) as file:
+        carried = {name.partition("/")[2] for name in file.getnames()}
+    committed = {str(path.relative_to(clone)) for path in clone.rglob("*") if path.is_file()}
+    committed = {name for name in committed if not name.startswith(("kvzero.egg-info/", "build/"))}
+    assert committed - carried == set()
