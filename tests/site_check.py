@@ -19,7 +19,7 @@ class PageCheck(HTMLParser):
         super().__init__()
         self.path, self.problems = path, []
         self.links, self.ids, self.pictures, self.text, self.levels = [], set(), [], [], []
-        self.policy, self._open, self._inline = "", [], None
+        self.policy, self._open, self._inline, self._picture = "", [], None, None
         self.feed(path.read_text(encoding="utf-8"))
         self.close()
         if self._open:
@@ -47,6 +47,8 @@ class PageCheck(HTMLParser):
             self.pictures.append(alt)
             if not alt or alt.startswith("<"):
                 self.problems.append(f"picture {values.get('src', '')[:60]} has no text alternative")
+        if values.get("class") == "picture":
+            self._picture = len(self.pictures)
         if tag == "th" and "scope" not in values:
             self.problems.append("a table head without scope")
         if tag in ("h1", "h2", "h3", "h4", "h5", "h6"):
@@ -75,6 +77,10 @@ class PageCheck(HTMLParser):
             self._inline = None
         while self._open.pop() != tag:
             pass
+        if tag == "div" and self._picture is not None:
+            if len(self.pictures) == self._picture:
+                self.problems.append("a figure without a picture")
+            self._picture = None
 
     def handle_data(self, data):
         if self._inline is not None:

@@ -193,6 +193,7 @@ GOOD = (
         ('<a href="#gone">x</a>', "link to #gone, which has no such place"),
         ("<table><tr><th>x</th></tr></table>", "a table head without scope"),
         ("<h3>x</h3>", "headings out of order"),
+        ("<div class='picture'></div>", "a figure without a picture"),
         ('<p id="x">', "two things are called x"),
         ("<div>", "never closed: ['div']"),
         ("</div>", "</div> closes nothing"),

@@ -129,16 +129,22 @@ def _output(output: dict) -> str:
 def _figure(kind: str, content: str, metadata: dict, text: str) -> str:
     """A picture with its words under it; a text map is there for whoever reads text, folded for whoever sees."""
     alt = metadata.get(kind, {}).get("alt") or metadata.get("alt") or text.partition("\n")[0]
-    picture = svg(content) if kind == "image/svg+xml" else ""
-    if not picture:
-        data = content if kind == "image/png" else base64.b64encode(content.encode()).decode()
-        data = re.sub(r"[^A-Za-z0-9+/=]", "", data)
-        picture = f'<img src="data:{kind};base64,{data}" alt="{html.escape(alt)}">'
+    picture = _drawing(content, alt) if kind == "image/svg+xml" else _image(kind, content, alt)
     caption = f"<figcaption>{html.escape(alt)}</figcaption>" if alt else ""
     folded = f"<details><summary>As text</summary>{terminal(text)}</details>" if "\n" in text else ""
     # Figures of the workbook bear their sentence as title: on a wide window the caption would say it again.
     titled = " class='titled'" if picture.startswith("<svg") else ""
     return f"<figure{titled}><div class='picture'>{picture}</div>{caption}{folded}</figure>"
+
+
+def _drawing(content: str, alt: str) -> str:
+    """An SVG inside the page, or as an image, in which nothing can run, if it does more than draw."""
+    return svg(content) or _image("image/svg+xml", base64.b64encode(content.encode()).decode(), alt)
+
+
+def _image(kind: str, data: str, alt: str) -> str:
+    data = re.sub(r"[^A-Za-z0-9+/=]", "", data)
+    return f'<img src="data:{kind};base64,{data}" alt="{html.escape(alt)}">'
 
 
 def svg(content: str) -> str:
@@ -179,9 +185,10 @@ def _knob(record: dict) -> str:
 def _state(step: dict, shown: bool) -> str:
     label, sentence, call = (html.escape(step[name]) for name in ("label", "sentence", "code"))
     text = f"<details><summary>As text</summary>{terminal(step['text'])}</details>" if step["text"] else ""
+    picture = _drawing(step["picture"], step["sentence"])
     return (
         f'<div class="state{" shown" * shown}" data-label="{label}"><p class="without-script"><b>{label}</b></p>'
-        f"<figure><div class='picture'>{svg(step['picture'])}</div><figcaption>{sentence}</figcaption>{text}"
+        f"<figure><div class='picture'>{picture}</div><figcaption>{sentence}</figcaption>{text}"
         f"<details><summary>This state as code</summary><div class='code'><pre>{call}</pre></div></details>"
         "</figure></div>"
     )
