@@ -232,7 +232,11 @@ def test_a_signal_ends_every_process_and_says_where_it_was(tmp_path, number):
     source = "import pathlib, time\npathlib.Path('../started').touch()\ntime.sleep(600)"
     path = write_notebook(tmp_path / "pages" / "sleeps.ipynb", [source], budget_seconds=500)
     command = [sys.executable, "-m", "kvzero", "run", str(path), "--device", "cpu", "-o", str(tmp_path / "out")]
-    run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    run = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        # A shell starts its background jobs with SIGINT ignored, and children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
     while not (tmp_path / "started").exists():
         assert run.poll() is None
         time.sleep(0.1)
