@@ -399,6 +399,18 @@ def test_the_interpreted_kernel_writes_what_indexing_writes(geometry, data):
         assert torch.equal(memory, interpreted[name])
 
 
+def test_pages_of_whole_lines_end_where_they_end():
+    """Where everything lies on 128-byte lines, the kernel's last tile is longer than the rest of its page."""
+    geometry = slab(6, (384,), 512, 0)
+    nbytes = geometry.storages[0].nbytes
+    room = torch.empty(nbytes + 128, dtype=torch.uint8)
+    start = -room.data_ptr() % 128
+    memory = {"slab": room[start : start + nbytes]}
+    memory["slab"].copy_(dirty(geometry)["slab"])
+    BlockZeroer(plan_segments(geometry), memory, interpret=True).zero([0, 2, 5])
+    assert_zeroed(geometry, memory, [0, 2, 5])
+
+
 def test_the_default_device_of_torch_changes_nothing():
     geometry = slab()
     memory, other = dirty(geometry), dirty(geometry)
