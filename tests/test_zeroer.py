@@ -21,6 +21,7 @@ from refusals import raises_rule
 from strategies import engine_layouts
 
 from kvzero import geometries
+from kvzero.bench.sets import layers_apart
 from kvzero.errors import IdOutOfRangeError, KvzeroError, UnprovenPlanError
 from kvzero.layout.geometry import CacheGeometry
 from kvzero.plan.planner import Plan, plan_segments
@@ -397,6 +398,19 @@ def test_the_interpreted_kernel_writes_what_indexing_writes(geometry, data):
     BlockZeroer(plan, interpreted, interpret=True).zero(ids)
     for name, memory in indexed.items():
         assert torch.equal(memory, interpreted[name])
+
+
+def test_memory_that_is_longer_or_in_part_elsewhere_is_refused():
+    geometry = slab()
+    nbytes = geometry.storages[0].nbytes
+    with raises_rule("storage-size") as caught:
+        BlockZeroer(plan_segments(geometry), {"slab": torch.zeros(nbytes + 1, dtype=torch.uint8)})
+    assert (caught.value.nbytes, caught.value.given_nbytes) == (nbytes, nbytes + 1)
+    two = layers_apart("two storages", [64, 64], 4)
+    elsewhere = {0: torch.zeros(256, dtype=torch.uint8), 1: torch.zeros(256, dtype=torch.uint8, device="meta")}
+    with raises_rule("storage-device") as caught:
+        BlockZeroer(plan_segments(two), elsewhere)
+    assert (caught.value.device, caught.value.expected) == ("meta", "cpu")
 
 
 def test_pages_of_whole_lines_end_where_they_end():
