@@ -117,10 +117,9 @@ def _finished(drawn: MatplotlibFigure) -> Figure:
     view = re.search(r'viewBox="([^"]+)"', body).group(1)
     pixels = f'width="{width * PIXELS_PER_INCH:g}" height="{height * PIXELS_PER_INCH:g}"'
     figure = Figure(float(width), float(height), [f'<svg {pixels} viewBox="{view}">{inner}</svg>'])
-    renderer = drawn.canvas.get_renderer() if hasattr(drawn.canvas, "get_renderer") else None
     for text in drawn.findobj(Text):
         if text.get_text() and text.get_visible():
-            (left, low), (right, high) = text.get_window_extent(renderer, dpi=drawn.dpi).get_points() / drawn.dpi
+            (left, low), (right, high) = text.get_window_extent(dpi=drawn.dpi).get_points() / drawn.dpi
             figure.placed.append((*map(float, (left, height - high, right, height - low)), text.get_text()))
             figure.smallest_points = min(figure.smallest_points, text.get_fontsize())
     return figure

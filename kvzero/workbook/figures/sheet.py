@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from .style import INK, PAPER, SMALL_POINTS, SOFT, TITLE_POINTS, WIDTH_INCHES, Sign, text_width, wrap
+from .style import INK, PAPER, SMALL_POINTS, SOFT, TITLE_POINTS, WIDTH_INCHES, Sign, text_width
 
 PIXELS_PER_INCH = 96
 FONT = "DejaVu Sans,Verdana,Geneva,sans-serif"
@@ -154,15 +154,6 @@ def stacked(figures: Sequence[Figure]) -> Figure:
         whole.smallest_points = min(whole.smallest_points, one.smallest_points)
         top += one.height_inches
     return whole
-
-
-def note_figure(sentence: str) -> Figure:
-    """A figure of words only, for a state that has no picture (a refusal)."""
-    lines = wrap(sentence, WIDTH_INCHES - 0.4, 10)
-    sheet = Sheet(0.3 + 0.22 * len(lines))
-    for index, line in enumerate(lines):
-        sheet.text(0.2, 0.25 + 0.22 * index, line, 10)
-    return sheet.finish()
 
 
 def _range(place: tuple[float, float, float, float, str]) -> str:
